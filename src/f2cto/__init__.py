@@ -1,0 +1,1 @@
+"""Distributed robust coreset selection."""

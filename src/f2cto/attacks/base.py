@@ -1,0 +1,55 @@
+"""What an attack is, and the accuracy that remains under one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from f2cto.constraints import Box
+
+Logits = Callable[[Tensor], Tensor]  # x (M, *features) -> logits (M, classes)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values a feature can take; perturbed samples stay inside."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a range without values."""
+        if not self.low < self.high:
+            msg = f"A valid range needs low < high; got [{self.low}, {self.high}]."
+            raise ValueError(msg)
+
+
+def perturbations(x: Tensor, radius: float, valid: Range) -> Box:
+    """All perturbations of `x` within an l-infinity ball that keep every feature in its valid range."""
+    return Box((valid.low - x).clamp(-radius, 0.0), (valid.high - x).clamp(0.0, radius))
+
+
+class Attack(Protocol):
+    """Finds samples near the given ones on which the model fails."""
+
+    @property
+    def radius(self) -> float:
+        """The largest change of a feature."""
+        ...
+
+    def perturb(self, logits: Logits, x: Tensor, y: Tensor, rng: Generator) -> Tensor:
+        """The attacked samples, shaped like `x`."""
+        ...
+
+
+def robust_accuracy(  # noqa: PLR0913
+    logits: Logits, attack: Attack, x: Tensor, y: Tensor, valid: Range, rng: Generator
+) -> float:
+    """The share of samples still classified correctly; the result of the attack is clipped here, not trusted."""
+    attacked = x + perturbations(x, attack.radius, valid).project(attack.perturb(logits, x, y, rng) - x)
+    with torch.no_grad():
+        return float((logits(attacked).argmax(dim=1) == y).double().mean())

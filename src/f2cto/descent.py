@@ -1,0 +1,54 @@
+"""The one primitive the solver is written in: a step against the gradient, then a projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from f2cto.constraints import ConstraintSet
+
+Objective = Callable[[Tensor], Tensor]
+Rule = Callable[[Tensor], Tensor]  # from a gradient to the direction to step against
+
+
+def plain(gradient: Tensor) -> Tensor:
+    """The gradient as it is: the steps Theorem 1 speaks of."""
+    return gradient
+
+
+def sign(gradient: Tensor) -> Tensor:
+    """The steepest direction in the l-infinity norm: the steps of PGD attacks."""
+    return gradient.sign()
+
+
+def value_and_gradient(fn: Objective, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The value of `fn` at `x` and its gradient there; zeros where `fn` does not depend on `x`."""
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        value = fn(x)
+    if not value.requires_grad:
+        return value, torch.zeros_like(x)
+    (slope,) = torch.autograd.grad(value, x, materialize_grads=True)
+    return value.detach(), slope
+
+
+def gradient(fn: Objective, x: Tensor) -> Tensor:
+    """The gradient of `fn` at `x`; zeros where `fn` does not depend on `x`."""
+    return value_and_gradient(fn, x)[1]
+
+
+def projected_step(fn: Objective, x: Tensor, onto: ConstraintSet, eta: float, rule: Rule = plain) -> Tensor:
+    """One step of projected gradient descent, P(x - eta * rule(grad fn(x)))."""
+    return onto.project(x - eta * rule(gradient(fn, x)))
+
+
+def projected_descent(  # noqa: PLR0913  (what a loop of steps needs, and no more)
+    fn: Objective, x: Tensor, onto: ConstraintSet, eta: float, steps: int, rule: Rule = plain
+) -> Tensor:
+    """`steps` steps of projected gradient descent from the projection of `x`."""
+    x = onto.project(x)
+    for _ in range(steps):
+        x = projected_step(fn, x, onto, eta, rule)
+    return x

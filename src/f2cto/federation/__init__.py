@@ -1,0 +1,1 @@
+"""Who talks to whom. This folder knows no mathematics: it carries messages and counts them."""

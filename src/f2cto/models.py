@@ -1,0 +1,91 @@
+"""A network as functions of one flat parameter vector: the only place that knows that w has layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from f2cto.randomness import derived_seed
+
+
+class FlatModel:
+    """A torch module without its parameters: give them as one vector `w` with every call.
+
+    Args:
+        module: any network from inputs to logits whose output for a sample depends on that sample only.
+
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        """Take the module as a template; its parameters are copied, never written."""
+        for name, part in module.named_modules():
+            if getattr(part, "running_mean", None) is not None:
+                msg = (
+                    f"Layer `{name}` keeps running statistics, so the network is not a function of its parameters; "
+                    "use GroupNorm or LayerNorm instead."
+                )
+                raise ValueError(msg)
+        self._module = module.eval()
+        named = dict(module.named_parameters())
+        if not named:
+            msg = "The model has no parameters to train."
+            raise ValueError(msg)
+        self._shapes = {name: parameter.shape for name, parameter in named.items()}
+        self._sizes = [parameter.numel() for parameter in named.values()]
+
+    @property
+    def size(self) -> int:
+        """d, the length of w."""
+        return sum(self._sizes)
+
+    def own(self) -> Tensor:
+        """The parameters the module came with, flat."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self._module.parameters()]).clone()
+
+    def unflatten(self, w: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views of w."""
+        parts = torch.split_with_sizes(w, self._sizes)
+        return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+
+    def logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """The network's output.  (M, classes)."""
+        logits: Tensor = functional_call(self._module, self.unflatten(w), (x,))
+        return logits
+
+    def losses(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The cross-entropy of each sample.  (M,)."""
+        return cross_entropy(self.logits(w, x), y, reduction="none")
+
+    def features(self, w: Tensor, x: Tensor) -> Tensor:
+        """What goes into the last linear layer.  (M, width)."""
+        linear = [part for part in self._module.modules() if isinstance(part, nn.Linear)]
+        if not linear:
+            msg = "The model has no linear layer to take features before."
+            raise ValueError(msg)
+        seen: list[Tensor] = []
+        handle = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            self.logits(w, x)
+        finally:
+            handle.remove()
+        return seen[0]
+
+
+def mlp(inputs: int, hidden: Sequence[int], classes: int) -> nn.Module:
+    """A multi-layer perceptron with ReLU units on flattened inputs."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for wide, narrow in pairwise((inputs, *hidden)):
+        layers += [nn.Linear(wide, narrow), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear((inputs, *hidden)[-1], classes))
+
+
+def fresh(make: Callable[[], nn.Module], rng: Generator) -> nn.Module:
+    """A module with torch's default initialisation, drawn from `rng`; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(int(torch.randint(2**62, (), generator=rng))))
+        return make()

@@ -1,0 +1,62 @@
+"""What a run leaves behind, as plain values: the only thing files and reports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Score:
+    """An accuracy over several draws or training seeds, as fractions in [0, 1]."""
+
+    mean: float
+    std: float
+    draws: int
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """One sample of a coreset."""
+
+    worker: int
+    index: int  # its row in the worker's shard
+    label: int
+    weight: float
+    picture: NDArray[np.float64] | None = None  # (height, width) or (height, width, 3) in [0, 1], if it is an image
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One selection with its evaluation."""
+
+    method: str
+    seed: int
+    iterations: int
+    stopped: str
+    seconds: float
+    gap: float
+    floats_per_worker: int
+    accuracy: Mapping[str, Mapping[str, Score]]  # method -> attack ("clean", "fgsm", "pgd") -> score
+    history: Sequence[Mapping[str, float]]  # one row an iteration: iteration, objective, gap, seconds, robust_accuracy
+    kept: Sequence[Kept]
+    settings: Mapping[str, Any]
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one JSON object: means only, fractions in [0, 1]."""
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            "iterations": self.iterations,
+            "stopped": self.stopped,
+            "seconds": round(self.seconds, 3),
+            "gap": self.gap,
+            "floats_per_worker": self.floats_per_worker,
+            "accuracy": {
+                name: {attack: score.mean for attack, score in scores.items()} for name, scores in self.accuracy.items()
+            },
+        }

@@ -1,0 +1,1 @@
+"""Methods that pick a coreset, one file each, behind one contract."""

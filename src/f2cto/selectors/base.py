@@ -1,0 +1,108 @@
+"""What a selector is: a program for the workers, a part for the master, and a coreset that each worker keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from f2cto.federation.engine import Program, Traffic
+from f2cto.federation.in_process import InProcess
+from f2cto.message import Ask, Message
+from f2cto.models import FlatModel
+from f2cto.randomness import generator
+from f2cto.trilevel.master import Round, Solution, Stopped
+
+OnRound = Callable[[Round], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """All a worker has."""
+
+    x: Tensor
+    y: Tensor
+    size: int  # how many samples its coreset holds
+    model: FlatModel
+    worker: int  # its number in the federation
+    seed: int
+
+    @property
+    def first(self) -> int:
+        """Where this worker starts to deal out places to classes; workers follow on each other."""
+        return self.worker * self.size
+
+
+@dataclass(frozen=True, eq=False)
+class Coreset:
+    """What one worker keeps: positions in its own shard, best first, and their weights, which sum to one."""
+
+    indices: Tensor
+    weights: Tensor
+
+
+class Selector(Protocol):
+    """A method of choosing coresets over a federation."""
+
+    def program(self) -> Program[Shard, Any]:
+        """What runs at each worker."""
+        ...
+
+    def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
+        """The master's side, from the initial parameters `w` of the proxy model."""
+        ...
+
+    def coreset(self, shard: Shard, state: Any) -> Coreset:  # noqa: ANN401  (each program has its own state)
+        """The worker's choice, once the master has finished. It stays at the worker."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a selection in one process gives."""
+
+    coresets: list[Coreset]
+    solution: Solution
+    traffic: Traffic
+
+
+def run(selector: Selector, shards: Sequence[Shard], w: Tensor, on_round: OnRound = lambda _: None) -> Result:
+    """Run a selector with all workers in this process."""
+    engine = InProcess(selector.program(), shards)
+    solution = selector.lead(engine.ask, w, on_round)
+    coresets = [selector.coreset(shard, state) for shard, state in zip(shards, engine.states, strict=True)]
+    return Result(coresets, solution, engine.traffic)
+
+
+LocalChoice = Callable[[Shard, Generator], Tensor]  # the chosen positions of one shard
+
+
+@dataclass(frozen=True)
+class Local:
+    """A method that every worker can carry out alone, lifted to a federation; weights are uniform."""
+
+    choose: LocalChoice
+
+    def program(self) -> Local:
+        """Itself: it answers nothing and remembers nothing."""
+        return self
+
+    def start(self, shard: Shard) -> None:
+        """No state."""
+
+    def run(self, phase: str, shard: Shard, state: None, message: Message) -> tuple[None, Message]:  # noqa: ARG002
+        """There is nothing to ask a local method."""
+        msg = f"A local method exchanges nothing; got phase `{phase}`."
+        raise ValueError(msg)
+
+    def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:  # noqa: ARG002
+        """The master does nothing."""
+        return Solution(w=w, history=(), stopped=Stopped.ITERATIONS)
+
+    def coreset(self, shard: Shard, state: None) -> Coreset:  # noqa: ARG002
+        """The worker's own choice."""
+        indices = self.choose(shard, generator(shard.seed, shard.worker))
+        return Coreset(indices, torch.full((len(indices),), 1 / len(indices)))

@@ -1,0 +1,32 @@
+"""How many samples of each class a worker keeps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def quotas(y: Tensor, size: int, first: int = 0) -> Tensor:
+    """Places per class 0..max(y), dealt out in turn over the classes that still have samples.
+
+    Args:
+        y: the worker's labels.
+        size: places in all, at most `len(y)`.
+        first: the class that gets the first place. Starting each worker elsewhere keeps a class from missing in all
+            coresets at once where there are fewer places than classes.
+
+    """
+    counts = torch.bincount(y)
+    order = torch.arange(len(counts)).roll(-(first % len(counts)))
+    dealt = torch.zeros_like(counts)
+    while int(dealt.sum()) < size:
+        open_ = order[(dealt < counts)[order]]
+        dealt[open_[: size - int(dealt.sum())]] += 1
+    return dealt
+
+
+def in_turn(chosen: list[Tensor], first: int = 0) -> Tensor:
+    """Lists of picks, best first, merged in turn, so that every prefix is as balanced as can be."""
+    lists = chosen[first % len(chosen) :] + chosen[: first % len(chosen)]
+    rounds = max(len(picks) for picks in lists)
+    return torch.stack([picks[r] for r in range(rounds) for picks in lists if r < len(picks)])

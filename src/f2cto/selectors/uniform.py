@@ -1,0 +1,24 @@
+"""Random choice, plain and class by class: the floor of every table."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from f2cto.selectors.base import Local, Shard
+from f2cto.selectors.quotas import in_turn, quotas
+
+
+def uniform(shard: Shard, rng: Generator) -> Tensor:
+    """Any samples, each as likely as the other."""
+    return torch.randperm(len(shard.y), generator=rng)[: shard.size]
+
+
+def balanced(shard: Shard, rng: Generator) -> Tensor:
+    """The same number of every class, at random within it."""
+    shuffled = torch.randperm(len(shard.y), generator=rng)
+    places = quotas(shard.y, shard.size, shard.first)
+    return in_turn([shuffled[shard.y[shuffled] == c][:n] for c, n in enumerate(places.tolist())], shard.first)
+
+
+RANDOM, BALANCED = Local(uniform), Local(balanced)
