@@ -1,11 +1,11 @@
-"""Projected gradient descent attacks (Madry et al., Towards Deep Learning Models Resistant to Adversarial Attacks, 2018).
+"""Projected gradient descent attacks: Madry et al., Towards Deep Learning Models Resistant to Adversarial Attacks, 2018.
 
 One loop: FGSM (Goodfellow et al., 2015) is one full step of it, no attack at all is none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy
@@ -27,7 +27,7 @@ class Pgd:
     steps: int = 10
     step: float = 0.0  # 0: a quarter of the radius
     random_start: bool = True
-    valid: Range = Range()
+    valid: Range = field(default_factory=Range)
 
     def perturb(self, logits: Logits, x: Tensor, y: Tensor, rng: Generator) -> Tensor:
         """The attacked samples."""

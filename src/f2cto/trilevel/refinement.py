@@ -35,19 +35,22 @@ def refine_q(problem: LocalProblem, at: Point, start: Tensor, settings: Settings
 
 
 def refine_w_p(problem: LocalProblem, at: Point, p_star: Tensor, settings: Settings) -> Point:
-    """The second level's answer (w^, p^), Eq. (9): R^ alternations on g2, p first, from the point `at`."""
-    phi, eta, sets = settings.penalties.phi, settings.eta, problem.sets
+    """The second level's answer (w^, p^), Eq. (9): R^ alternations on g2 from the point `at`."""
     for _ in range(settings.hat.steps):
-        here = at
-        p = here.p
-        if not settings.exact:
-            p = projected_step(
-                lambda v: g2(problem, replace(here, p=v), p_star, phi), p, sets.P, eta.p, settings.rules.p
-            )  # noqa: B023
-        here = replace(at, p=p)
-        w = projected_step(lambda v: g2(problem, replace(here, w=v), p_star, phi), at.w, sets.W, eta.w_hat)  # noqa: B023
-        at = replace(here, w=w)
+        at = _alternate(problem, at, p_star, settings)
     return at
+
+
+def _alternate(problem: LocalProblem, at: Point, p_star: Tensor, settings: Settings) -> Point:
+    """One step of p, unless it is kept at p*, then one of w at the new p."""
+    phi, eta, sets = settings.penalties.phi, settings.eta, problem.sets
+    p = at.p
+    if not settings.exact:
+        p = projected_step(lambda v: g2(problem, replace(at, p=v), p_star, phi), p, sets.P, eta.p, settings.rules.p)
+    here = replace(at, p=p)
+    return replace(
+        here, w=projected_step(lambda v: g2(problem, replace(here, w=v), p_star, phi), at.w, sets.W, eta.w_hat)
+    )
 
 
 def refined(problem: LocalProblem, at: Point, before: Refined, t: int, settings: Settings, rng: Generator) -> Refined:  # noqa: PLR0913

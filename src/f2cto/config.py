@@ -1,0 +1,137 @@
+"""Settings out of nested mappings, as TOML files and `--set key=value` give them, and back."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+class SettingsError(ValueError):
+    """A setting that is not known or cannot have the value it was given; the text is one sentence for users."""
+
+
+def build(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
+    """A dataclass from a mapping: missing keys keep their defaults, unknown ones are refused.
+
+    Args:
+        cls: a dataclass whose fields are numbers, strings, enumerations, tuples or dataclasses again.
+        values: what is set.
+        path: where `values` stand, for errors.
+
+    """
+    hints = get_type_hints(cls)
+    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # cls is a dataclass
+    for key in values:
+        if key not in known:
+            raise SettingsError(_unknown(path + key, [path + name for name in known]))
+    given = {key: _convert(hints[key], value, path + key) for key, value in values.items()}
+    try:
+        return cls(**given)
+    except SettingsError:
+        raise
+    except (ValueError, TypeError) as error:
+        where = f"In `{path.rstrip('.')}`: " if path else ""
+        raise SettingsError(f"{where}{error}") from error
+
+
+def plain(settings: object) -> dict[str, Any]:
+    """A dataclass as a nested mapping of values that TOML can hold; `build` turns it back."""
+    return {f.name: _plain(getattr(settings, f.name)) for f in fields(settings)}  # type: ignore[arg-type]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file's content."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        msg = f"Cannot read settings from {path}: {error.strerror}."
+        raise SettingsError(msg) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"{path} is not a valid TOML file: {error}."
+        raise SettingsError(msg) from error
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two nested mappings in one; where both have a value, the one above wins."""
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def assignment(text: str) -> dict[str, Any]:
+    """The nested mapping that `a.b=value` stands for; values are TOML, bare words are strings."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        msg = f"A setting must look like key=value; got `{text}`."
+        raise SettingsError(msg)
+    result: Any = _value(value.strip())
+    for part in reversed(key.strip().split(".")):
+        result = {part: result}
+    return dict(result)
+
+
+def _value(text: str) -> Any:  # noqa: ANN401  (whatever TOML holds)
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:  # noqa: ANN401
+    if is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, Mapping):
+            msg = f"`{path}` is a group of settings; set one of its keys, such as `{path}.{fields(hint)[0].name}`."
+            raise SettingsError(msg)
+        return build(hint, value, path + ".")
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise SettingsError(_wrong(path, "a list such as [100, 100]", value))
+        return tuple(_convert(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        options = [str(option) for option in hint]
+        if value not in options:
+            raise SettingsError(_wrong(path, "one of " + ", ".join(options), value))
+        return hint(value)
+    return _number_or_text(hint, value, path)
+
+
+def _number_or_text(hint: Any, value: Any, path: str) -> Any:  # noqa: ANN401
+    is_bool = isinstance(value, bool)
+    if hint is float and isinstance(value, int | float) and not is_bool:
+        return float(value)
+    if hint is int and isinstance(value, int) and not is_bool:
+        return value
+    if hint is bool and is_bool:
+        return value
+    if hint is str and isinstance(value, str):
+        return value
+    names = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
+    raise SettingsError(_wrong(path, names[hint], value))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _wrong(path: str, expected: str, value: object) -> str:
+    return f"`{path}` must be {expected}; got {value!r}."
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}."
+    return f"There is no setting `{key}`; {hint}"

@@ -1,0 +1,89 @@
+"""A run's folder: what is known is written at once, so that a killed run leaves all it had."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from safetensors.torch import save
+from torch import nn
+
+from f2cto.config import SettingsError
+from f2cto.records import Kept, RunRecord
+
+FILES = ("settings.toml", "metrics.jsonl", "coreset.csv", "model.safetensors", "summary.json", "report.html")
+
+
+class RunFolder:
+    """Writes the files of one run. Each appears whole or not at all; `metrics.jsonl` grows by a line an iteration."""
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        """Claim an empty or new folder; with `force`, also one that holds a former run, whose files are removed."""
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if not force and any(path.iterdir()):
+                msg = f"The folder {path} is not empty; choose another --out, or overwrite its run with --force."
+                raise SettingsError(msg)
+            for name in FILES:
+                (path / name).unlink(missing_ok=True)
+        except OSError as error:
+            msg = f"Cannot write to {path}: {error.strerror}."
+            raise SettingsError(msg) from error
+
+    def write_settings(self, settings: Mapping[str, Any]) -> None:
+        """All settings, readable as a preset again."""
+        head = (
+            f"# f2cto {version('f2cto')}, torch {version('torch')}, Python {platform.python_version()}\n"
+            f"# Repeat with: f2cto select --preset {self.path / 'settings.toml'} --out another/folder\n\n"
+        )
+        self._write("settings.toml", (head + tomli_w.dumps(dict(settings))).encode())
+
+    def add_row(self, row: Mapping[str, float]) -> None:
+        """One iteration."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def write_coreset(self, kept: Sequence[Kept]) -> None:
+        """The samples to keep."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["worker", "index", "label", "weight"])
+        writer.writerows([k.worker, k.index, k.label, f"{k.weight:.9g}"] for k in kept)
+        self._write("coreset.csv", text.getvalue().encode())
+
+    def write_model(self, model: nn.Module) -> None:
+        """The proxy model's parameters."""
+        self._write("model.safetensors", save({name: value.contiguous() for name, value in model.state_dict().items()}))
+
+    def write_report(self, record: RunRecord, page: str) -> None:
+        """The summary and the page to look at."""
+        self._write("summary.json", (json.dumps(record.summary(), indent=2) + "\n").encode())
+        self._write("report.html", page.encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        handle, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            # mkstemp is private to the owner; results are for whoever may read the folder.
+            os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
+            os.replace(temporary, self.path / name)  # noqa: PTH105
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,146 @@
+"""Selection in Python: `select` takes shards and gives back which samples to keep."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from f2cto.attacks.base import Range
+from f2cto.config import build
+from f2cto.data.dataset import LabelledData, Source, as_labelled, check_alike, check_range
+from f2cto.federation.engine import Traffic
+from f2cto.models import FlatModel, fresh, mlp
+from f2cto.randomness import generator
+from f2cto.selectors.base import OnRound, Shard, run
+from f2cto.selectors.catalogue import make_selector
+from f2cto.selectors.f2cto_settings import F2ctoSettings
+from f2cto.trilevel.master import Round, Stopped
+
+HIDDEN = (100, 100)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What to keep, and how it was found."""
+
+    indices: list[NDArray[np.int64]]  # per worker: positions in its shard, best first
+    weights: list[NDArray[np.float64]]  # per worker: a weight for each, summing to 1
+    history: tuple[Round, ...]
+    model: nn.Module  # the proxy model that was trained along the way
+    stopped: Stopped
+    traffic: Traffic
+
+
+def select(  # noqa: PLR0913  (each a question only the caller can answer)
+    shards: Sequence[Source],
+    size: float,
+    *,
+    model: nn.Module | None = None,
+    settings: F2ctoSettings | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    method: str = "f2cto",
+    valid: Range | None = None,
+    on_round: OnRound = lambda _: None,
+) -> Selection:
+    """Pick the samples of each shard that are worth keeping for robust training.
+
+    Args:
+        shards: one (x, y) pair of arrays or tensors, or one torch `Dataset`, per worker. Bytes are divided by 255.
+        size: how many samples each worker keeps: a count, or a fraction of its shard.
+        model: the proxy network, from samples to logits; default: a perceptron with two hidden layers.
+        settings: an `F2ctoSettings`, or a mapping of what differs from the defaults.
+        seed: the same seed gives the same bits.
+        method: one of `f2cto list`.
+        valid: the range of the features, [0, 1] unless said otherwise; attacks stay inside.
+        on_round: is told about every iteration as it ends.
+
+    Example:
+        >>> from f2cto import select
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> chosen = select([(x[:300] / 16, y[:300])], size=20, settings={"stopping": {"iterations": 2}})
+        >>> len(chosen.indices[0])
+        20
+
+    """
+    valid = valid or Range()
+    if not isinstance(settings, F2ctoSettings):
+        settings = build(F2ctoSettings, settings or {})
+    data = checked_shards(shards, valid)
+    network = proxy_network(data, model, seed)
+    flat = FlatModel(network)
+    w = flat.own()
+    sizes = coreset_sizes(size, [len(part) for part in data])
+    workers = [Shard(part.x, part.y, k, flat, i, seed) for i, (part, k) in enumerate(zip(data, sizes, strict=True))]
+    result = run(make_selector(method, settings, w, valid), workers, w, on_round)
+    return Selection(
+        indices=[c.indices.numpy() for c in result.coresets],
+        weights=[c.weights.double().numpy() for c in result.coresets],
+        history=result.solution.history,
+        model=loaded(network, flat, result.solution.w),
+        stopped=result.solution.stopped,
+        traffic=result.traffic,
+    )
+
+
+def checked_shards(shards: Sequence[Source], valid: Range) -> list[LabelledData]:
+    """Every shard as tensors, or an error that names the shard."""
+    if isinstance(shards, tuple) and len(shards) == 2 and hasattr(shards[0], "shape"):
+        msg = "`shards` must be a list with one (x, y) pair per worker; for one worker give [(x, y)]."
+        raise TypeError(msg)
+    if len(shards) == 0:
+        msg = "`shards` is empty; give one (x, y) pair or Dataset per worker."
+        raise ValueError(msg)
+    data = [as_labelled(shard, f"Shard {i}") for i, shard in enumerate(shards)]
+    for i, part in enumerate(data):
+        check_range(part, valid.low, valid.high, f"Shard {i}")
+    check_alike(data, None)
+    return data
+
+
+def coreset_sizes(size: float, counts: Sequence[int]) -> list[int]:
+    """Each worker's K: `size` itself if it is a count, else that fraction of its samples, at least one."""
+    if isinstance(size, bool) or not size > 0 or (size > 1 and size != round(size)) or not math.isfinite(size):
+        msg = f"`size` must be a count (10) or a fraction below 1 (0.05) of each worker's samples; got {size}."
+        raise ValueError(msg)
+    sizes = [round(size) if size >= 1 else max(1, round(size * count)) for count in counts]
+    for worker, (k, count) in enumerate(zip(sizes, counts, strict=True)):
+        if k > count:
+            msg = f"Worker {worker} has {count} samples but is to keep {k}; lower `size` or give it more data."
+            raise ValueError(msg)
+    return sizes
+
+
+def proxy_network(data: Sequence[LabelledData], model: nn.Module | None, seed: int) -> nn.Module:
+    """A copy of the user's network, checked against the data, or a fresh perceptron."""
+    sample = data[0].x[:1]
+    if model is None:
+        classes = check_alike(data, None)
+        return fresh(lambda: mlp(sample.numel(), HIDDEN, classes), generator(seed, 1))
+    network = copy.deepcopy(model).float().requires_grad_(requires_grad=True)
+    try:
+        with torch.no_grad():
+            outputs = FlatModel(network).logits(FlatModel(network).own(), sample)
+    except RuntimeError as error:
+        msg = f"The model cannot take samples of shape {tuple(sample.shape[1:])}: {error}"
+        raise ValueError(msg) from error
+    if outputs.ndim != 2:
+        msg = f"The model must give one row of logits per sample; got shape {tuple(outputs.shape)} for one sample."
+        raise ValueError(msg)
+    check_alike(data, outputs.shape[1])
+    return network
+
+
+def loaded(network: nn.Module, flat: FlatModel, w: Tensor) -> nn.Module:
+    """A copy of the network with the parameters `w`."""
+    network = copy.deepcopy(network)
+    network.load_state_dict(flat.unflatten(w.detach().clone()), strict=False)
+    return network
