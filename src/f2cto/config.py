@@ -38,7 +38,8 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
         raise
     except (ValueError, TypeError) as error:
         where = f"In `{path.rstrip('.')}`: " if path else ""
-        raise SettingsError(f"{where}{error}") from error
+        msg = f"{where}{error}"
+        raise SettingsError(msg) from error
 
 
 def plain(settings: object) -> dict[str, Any]:

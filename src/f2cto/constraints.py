@@ -82,7 +82,7 @@ class L2Ball:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """All points between `lower` and `upper`, coordinate by coordinate; where the two agree the coordinate is frozen."""
+    """All points between `lower` and `upper`, coordinate by coordinate; where the two agree it is frozen."""
 
     lower: Tensor
     upper: Tensor

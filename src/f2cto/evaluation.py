@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from torch import nn
+
 from f2cto.attacks import Attack, Clean, Pgd, fgsm, robust_accuracy
 from f2cto.attacks.base import Range
 from f2cto.data.dataset import LabelledData
@@ -39,7 +41,7 @@ class Judge:
     are paired.
     """
 
-    make_network: Callable[[], object]
+    make_network: Callable[[], nn.Module]
     test: LabelledData
     training: Training
     evaluation: Evaluation

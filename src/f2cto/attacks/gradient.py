@@ -1,4 +1,4 @@
-"""Projected gradient descent attacks: Madry et al., Towards Deep Learning Models Resistant to Adversarial Attacks, 2018.
+"""Projected gradient descent attacks: Madry et al., Deep Learning Models Resistant to Adversarial Attacks, 2018.
 
 One loop: FGSM (Goodfellow et al., 2015) is one full step of it, no attack at all is none.
 """

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -109,7 +109,7 @@ class Screen:
         self._select = self._progress.add_task("selecting", total=settings.f2cto.stopping.iterations, note="")
         self._judge = self._progress.add_task("judging", total=4 * settings.evaluation.draws, note="", visible=False)
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> Self:
         """Show the bars."""
         self._progress.start()
         return self

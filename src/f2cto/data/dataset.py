@@ -126,7 +126,8 @@ def _features(x: Tensor, name: str) -> Tensor:
     x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
     bad = ~torch.isfinite(x).flatten(1).all(dim=1)
     if bool(bad.any()):
-        msg = f"{name} has {int(bad.sum())} samples with NaN or infinite features, the first in row {int(bad.nonzero()[0])}."
+        first = int(bad.nonzero()[0])
+        msg = f"{name} has {int(bad.sum())} samples with NaN or infinite features, the first in row {first}."
         raise ValueError(msg)
     return x
 

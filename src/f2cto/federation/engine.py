@@ -7,18 +7,18 @@ from typing import Protocol, TypeVar
 
 from f2cto.message import Message
 
-Shard = TypeVar("Shard", contravariant=True)
+Shard_contra = TypeVar("Shard_contra", contravariant=True)
 State = TypeVar("State")
 
 
-class Program(Protocol[Shard, State]):
+class Program(Protocol[Shard_contra, State]):
     """What runs at a worker: pure functions over a state that only the worker holds."""
 
-    def start(self, shard: Shard) -> State:
+    def start(self, shard: Shard_contra) -> State:
         """The private state before the first message."""
         ...
 
-    def run(self, phase: str, shard: Shard, state: State, message: Message) -> tuple[State, Message]:
+    def run(self, phase: str, shard: Shard_contra, state: State, message: Message) -> tuple[State, Message]:
         """Answer one message."""
         ...
 

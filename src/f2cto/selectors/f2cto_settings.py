@@ -108,8 +108,8 @@ class Perturbation:
         fresh = self.start is Start.ZERO
         if self.rule is StepRule.SIGN and fresh and self.step and self.steps * self.step < widest * (1 - 1e-9):
             warnings.warn(
-                f"{self.steps} perturbation steps of {self.step:g} from zero reach {self.steps * self.step:g}, short of "
-                f"the radius {widest:g}; the attacks of levels 2 and 3 are weaker than the ball allows.",
+                f"{self.steps} perturbation steps of {self.step:g} from zero reach {self.steps * self.step:g}, short "
+                f"of the radius {widest:g}; the attacks of levels 2 and 3 are weaker than the ball allows.",
                 stacklevel=2,
             )
 
@@ -149,7 +149,10 @@ class F2ctoSettings:
 
 def _check_adversarial(c: Penalties) -> None:
     """In L_i the loss has the factor 1 - rho_1 in q and rho_2 - rho_3 in p, and in g2 it has 1 - phi."""
-    tail = 'would make the perturbations help the model rather than attack it; raise it, or use `perturbation.form = "exact"`.'
+    tail = (
+        "would make the perturbations help the model rather than attack it; "
+        'raise it, or use `perturbation.form = "exact"`.'
+    )
     if c.rho_1 <= 1:
         msg = f"`penalties.rho_1` must exceed 1: {c.rho_1:g} {tail}"
         raise ValueError(msg)

@@ -15,7 +15,7 @@ from f2cto.trilevel.problem import LocalProblem, Point
 from f2cto.trilevel.settings import Settings
 from f2cto.trilevel.worker import WorkerState, local_round, refine, start, update
 
-Shard = TypeVar("Shard", contravariant=True)
+Shard_contra = TypeVar("Shard_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def nothing(shard: object, state: WorkerState) -> dict[str, float]:  # noqa: ARG
 
 
 @dataclass(frozen=True)
-class TrilevelProgram(Generic[Shard]):
+class TrilevelProgram(Generic[Shard_contra]):
     """Answers `refine` and `update` for any problem of the paper's shape.
 
     Args:
@@ -44,16 +44,16 @@ class TrilevelProgram(Generic[Shard]):
 
     """
 
-    stage: Callable[[Shard, int], Stage]
-    initial: Callable[[Shard], Point]
-    observe: Callable[[Shard, WorkerState], dict[str, float]] = nothing
+    stage: Callable[[Shard_contra, int], Stage]
+    initial: Callable[[Shard_contra], Point]
+    observe: Callable[[Shard_contra, WorkerState], dict[str, float]] = nothing
     local_rounds: int = 1
 
-    def start(self, shard: Shard) -> WorkerState:
+    def start(self, shard: Shard_contra) -> WorkerState:
         """The private state before the first message."""
         return start(self.stage(shard, 0).problem, self.initial(shard))
 
-    def run(self, phase: str, shard: Shard, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
+    def run(self, phase: str, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         """Answer one message."""
         match phase:
             case "refine":
@@ -63,7 +63,7 @@ class TrilevelProgram(Generic[Shard]):
         msg = f"A trilevel worker knows the phases `{REFINE}` and `{UPDATE}`; got `{phase}`."
         raise ValueError(msg)
 
-    def _refine(self, shard: Shard, state: WorkerState, w: Tensor) -> tuple[WorkerState, Message]:
+    def _refine(self, shard: Shard_contra, state: WorkerState, w: Tensor) -> tuple[WorkerState, Message]:
         state = replace(state, at=replace(state.at, w=w))
         for _ in range(self.local_rounds - 1):
             here = self.stage(shard, state.t)
@@ -72,7 +72,7 @@ class TrilevelProgram(Generic[Shard]):
         state = refine(here.problem, state, here.settings, here.rng)
         return state, Message({"w_hat": state.refined.w_hat})
 
-    def _update(self, shard: Shard, state: WorkerState, w_hat: Tensor) -> tuple[WorkerState, Message]:
+    def _update(self, shard: Shard_contra, state: WorkerState, w_hat: Tensor) -> tuple[WorkerState, Message]:
         here = self.stage(shard, state.t)
         done = update(here.problem, state, w_hat, here.settings)
         scalars = {

@@ -20,7 +20,7 @@ class Moves(NamedTuple):
 
 
 def moves(before: Point, after: Point, eta: StepSizes, *, exact: bool = False) -> Moves:
-    """What worker i contributes to the gap. In the exact form q and p are functions of w, not variables: they count 0."""
+    """What worker i contributes to the gap. In the exact form q and p are functions of w and count 0."""
     return Moves(
         alpha=mapping(before.alpha, after.alpha, eta.alpha),
         q=0.0 if exact else mapping(before.q, after.q, eta.q),
