@@ -130,6 +130,8 @@ class F2cto:
             hat=Hat(proxy.hat_steps, proxy.sync_every, proxy.waits),
             rules=Rules(alpha=scaled if level.rule is WeightRule.STANDARDISED else plain, q=steps, p=steps),
             exact=attack.form is Form.EXACT,
+            interior=1e-3 if attack.form is Form.EXACT else 0.0,
+            shared_refinement=attack.one_problem,
             frozen_alpha=level.frozen,
         )
 

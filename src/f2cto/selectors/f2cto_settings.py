@@ -113,6 +113,13 @@ class Perturbation:
                 stacklevel=2,
             )
 
+    @property
+    def one_problem(self) -> bool:
+        """Whether p* and q* are the same maximisers, step by step, so that one refinement serves both."""
+        same_start = self.start is not Start.RANDOM
+        same_ball = self.eval_radius == self.train_radius
+        return self.form is Form.EXACT and self.rule is StepRule.SIGN and same_ball and same_start
+
     def step_size(self, radius: float, scale: float) -> float:
         """The step for a ball that has grown to `scale` of its radius."""
         if self.step:

@@ -17,8 +17,9 @@ from f2cto.trilevel.values import g2
 
 def refine_p(problem: LocalProblem, at: Point, start: Tensor, settings: Settings) -> Tensor:
     """The third level's answer p*, Eq. (7): R projected steps on f3."""
+    alpha = _towards_centre(at.alpha, problem.sets.A, settings.interior)
     return projected_descent(
-        lambda p: problem.f3(at.alpha, at.w, p), start, problem.sets.P, settings.eta.p, settings.steps, settings.rules.p
+        lambda p: problem.f3(alpha, at.w, p), start, problem.sets.P, settings.eta.p, settings.steps, settings.rules.p
     )
 
 
@@ -56,14 +57,32 @@ def _alternate(problem: LocalProblem, at: Point, p_star: Tensor, settings: Setti
 def refined(problem: LocalProblem, at: Point, before: Refined, t: int, settings: Settings, rng: Generator) -> Refined:  # noqa: PLR0913
     """All refined points of iteration t; w^ is still the worker's own."""
     p_star = refine_p(problem, at, _start(settings.start, at.p, before.p_star, problem.sets.P, rng), settings)
-    q_star = refine_q(problem, at, _start(settings.start, at.q, before.q_star, problem.sets.Q, rng), settings)
+    q_star = p_star
+    if not settings.shared_refinement:
+        q_star = refine_q(problem, at, _start(settings.start, at.q, before.q_star, problem.sets.Q, rng), settings)
+    w_hat, p_hat = refine_hat(problem, at, replace(before, p_star=p_star), t, settings)
+    return Refined(p_star=p_star, q_star=q_star, w_hat=w_hat, p_hat=p_hat)
+
+
+def refine_hat(problem: LocalProblem, at: Point, known: Refined, t: int, settings: Settings) -> tuple[Tensor, Tensor]:
+    """(w^, p^) of iteration t, from where they were (`known`) or, when they are synchronised, from (w, p).
+
+    In the exact form p^ ends at p*. On the way, w^ steps at the p^ it still has: the maximiser that w's own last step
+    was taken at. Only then have w and w^ made steps of the same kind, and their losses differ by what they were
+    trained on and by nothing else.
+    """
     syncs = settings.hat.syncs(t)
-    hat = at if syncs else replace(at, w=before.w_hat, p=before.p_hat)
-    if settings.exact:
-        hat = replace(hat, p=p_star)
+    hat = replace(at, w=known.w_hat, p=known.p_hat)
+    if syncs:
+        hat = replace(at, p=known.p_star) if settings.exact else at
     if not (syncs and settings.hat.waits):
-        hat = refine_w_p(problem, hat, p_star, settings)
-    return Refined(p_star=p_star, q_star=q_star, w_hat=hat.w, p_hat=hat.p)
+        hat = refine_w_p(problem, hat, hat.p if settings.exact else known.p_star, settings)
+    return hat.w, known.p_star if settings.exact else hat.p
+
+
+def _towards_centre(alpha: Tensor, onto: ConstraintSet, share: float) -> Tensor:
+    """Alpha moved towards the point of A nearest to the origin: for simplices, the uniform weights."""
+    return alpha if share == 0 else (1 - share) * alpha + share * onto.project(torch.zeros_like(alpha))
 
 
 def _start(start: Start, current: Tensor, previous: Tensor, onto: ConstraintSet, rng: Generator) -> Tensor:

@@ -88,6 +88,13 @@ class Settings:
 
     `exact` keeps p, q, p^ at the refined maximisers p*, q*, p* instead of letting them take the steps of Eqs. (12),
     (14) and (9): the penalty terms of rho_1, rho_3 and phi are then zero, and their values do not matter.
+
+    `interior` moves alpha that far towards the centre of A where p* is refined. Where alpha_k = 0 every p_k minimises
+    f3, and a refinement would leave p*_k where it started; the samples not yet chosen would be judged unattacked
+    beside attacked ones. A little weight picks the minimiser that alpha_k -> 0 leads to.
+
+    `shared_refinement` lets p* be q*. That is exact where both refinements are the same computation: the losses
+    separate over samples, P = Q, steps are sign steps, and `interior` gives every sample weight.
     """
 
     eta: StepSizes
@@ -97,12 +104,17 @@ class Settings:
     hat: Hat = field(default_factory=Hat)
     rules: Rules = field(default_factory=Rules)
     exact: bool = False
+    interior: float = 0.0
+    shared_refinement: bool = False
     frozen_alpha: bool = False  # the lower-bilevel variant: level 1 does not move
 
     def __post_init__(self) -> None:
         """Refuse a refinement of negative length."""
         if self.steps < 0:
             msg = f"The number of refinement steps R must be >= 0; got {self.steps}."
+            raise ValueError(msg)
+        if not 0 <= self.interior <= 1:
+            msg = f"`interior` is a share between 0 and 1; got {self.interior}."
             raise ValueError(msg)
 
 

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from f2cto.selectors.quotas import in_turn, quotas
+
+
+def test_dealt_in_turn() -> None:
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    assert quotas(y, 4).tolist() == [2, 1, 1]
+    assert quotas(y, 4, first=1).tolist() == [1, 2, 1]
+    assert quotas(y, 2, first=2).tolist() == [1, 0, 1]
+
+
+def test_a_class_gets_no_more_than_it_has() -> None:
+    assert quotas(torch.tensor([0, 1, 1, 1, 3]), 4).tolist() == [1, 2, 0, 1]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.data())
+def test_all_places_are_dealt_and_fairly(labels: list[int], data: st.DataObject) -> None:
+    y = torch.tensor(labels)
+    size = data.draw(st.integers(1, len(labels)))
+    places, counts = quotas(y, size, data.draw(st.integers(0, 50))), torch.bincount(y)
+    assert int(places.sum()) == size
+    assert bool((places <= counts).all())
+    open_ = places[places < counts]  # classes that could still give have at least as many as any other, less one
+    assert len(open_) == 0 or int(places.max()) - int(open_.min()) <= 1
+
+
+def test_picks_merge_in_turn() -> None:
+    lists = [torch.tensor([1, 2, 3]), torch.tensor([], dtype=torch.long), torch.tensor([7])]
+    assert in_turn(lists).tolist() == [1, 7, 2, 3]
+    assert in_turn(lists, first=2).tolist() == [7, 1, 2, 3]
