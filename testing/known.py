@@ -4,9 +4,9 @@ What Algorithm 1 converges to need not be the trilevel solution. Four causes, an
 
 1. Penalty bias. Where level 1 still wants another w than level 2 gives it, Eq. (10) ends O(1/rho_2) away. `interior`,
    `disagreeing` and `boundary` have no such pull, hence no bias at any rho_2; `pulled` has it and bounds it.
-2. Eq. (14) moves p at the worker's own step P_W(w_i), not at the shared w. At rest w_i - w = -eta_w grad L_i, so p rests
-   O(eta_w) off p* unless each worker's own gradient vanishes (`interior`), or p is pinned by P (`boundary`, `pulled`),
-   or p is kept at p* (`disagreeing`, the exact form).
+2. Eq. (14) moves p at the worker's own step P_W(w_i), not at the shared w. At rest w_i - w = -eta_w grad L_i, so p is
+   O(eta_w) off p* unless each worker's own gradient vanishes (`interior`), or P pins p (`boundary`, `pulled`), or p is
+   kept at p* (`disagreeing`, the exact form).
 3. Eq. (9) projects each worker's w^ before they are averaged. At the edge of a ball the mean of projections is not the
    projection of the mean, unless all workers push straight outwards there (`boundary`).
 4. g2 takes V3 at the p* refined for w, not for w^. Where p* varies with w this leaves an error of the size of w - w^,
@@ -28,7 +28,7 @@ from testing.problems import Lower, QuadraticTrilevel, Upper, normal, unit_rows
 
 N, K, D, M = 3, 3, 4, 3  # workers, and the lengths of alpha_i, w, and q_i or p_i
 LETTER = Settings(
-    eta=StepSizes(alpha=0.25, q=0.25, w=0.25, p=0.25, w_hat=0.25),
+    eta=StepSizes(alpha=0.4, q=0.4, w=0.4, p=0.4, w_hat=0.4),
     penalties=Penalties(rho_1=2.0, rho_2=1.0, rho_3=2.0, phi=2.0),
     steps=2,
     start=Start.PREVIOUS,
@@ -75,7 +75,7 @@ def interior(rng: Generator) -> Known:
 
 
 def disagreeing(rng: Generator) -> Known:
-    """As `interior`, but only the means over workers vanish at the answer, not each worker's gradient; the exact form."""
+    """As `interior`, but at the answer only the means of the workers' gradients vanish; the exact form."""
     free = WholeSpace()
     problems = _draw(Sets(A=free, Q=free, W=free, P=free), normal(rng, M), rng)
     curvature = _mean([a.lower.x.T @ a.lower.x + a.lower.mix.T @ a.lower.mix for a in problems])
@@ -100,26 +100,26 @@ def boundary(rng: Generator) -> Known:
     problems = _draw(sets, 2 * normal(rng, M).sign(), rng)
     answer = [a.answer(sets.A.project(a.upper.alpha), w) for a in problems]
     outward = [(0.2 + 0.3 * i) * w for i in range(N)]
-    problems = [
-        _train(a, a.training_slope(u) + out) for a, u, out in zip(problems, answer, outward, strict=True)
-    ]
+    problems = [_train(a, a.training_slope(u) + out) for a, u, out in zip(problems, answer, outward, strict=True)]
     slope = _mean([a.judging_slope(u) for a, u in zip(problems, answer, strict=True)])
     return Known([_judge(a, slope + w / 2) for a in problems], answer, LETTER)
 
 
 def pulled(rng: Generator, rho_2: float = 1e4) -> Known:
-    """P and Q bite everywhere, level 1 pulls at w, and rho_2 is large; w and w^ in lock-step.
+    """P and Q bite everywhere, level 1 pulls at w, and rho_2 is large; w and w^ in lock-step. A and W do not bite.
 
-    |s| = |g| = 6 exceed |S w|, |T w| <= 4 by more than the radius 1/2, so q and p are corners whatever w is. Then
+    |s| = |g| = 6 exceed |S w|, |T w| <= 4 by more than the radius 1/2, so q and p are corners at each w of W. Then
     w(alpha) = w_0 + sum_i J_i alpha_i with H = mean X'X, J_i = H^-1 X_i'C_i/N, and level 1 is the strongly convex
     1/2 |alpha - e|^2/N + 1/2 |w(alpha) - t|^2 with t = mean(d - T'q): one linear system.
 
     The bias: let v = -H^-1 grad f1. At rest w - w^ = v_rho/rho_2 with (H + I/rho_2) v_rho = H v, so |v_rho - v| <=
     |v|/(rho_2 h), h the least eigenvalue of H. Alpha obeys alpha_i - e_i = C_i'X_i v_rho instead of C_i'X_i v; this map
-    is strongly monotone with constant 1, so alpha is off by at most |(C_i'X_i)_i| |v|/(rho_2 h), and w by |J| times that
-    plus |v|/rho_2.
+    is strongly monotone with constant 1, so alpha is off by at most |(C_i'X_i)_i| |v|/(rho_2 h), and w by |J| times
+    that plus |v|/rho_2.
     """
-    problems = _draw(Sets(A=LinfBall(5.0), Q=LinfBall(0.5), W=L2Ball(10.0), P=LinfBall(0.5)), 6 * normal(rng, M).sign(), rng)
+    problems = _draw(
+        Sets(A=LinfBall(5.0), Q=LinfBall(0.5), W=L2Ball(10.0), P=LinfBall(0.5)), 6 * normal(rng, M).sign(), rng
+    )
     problems = [replace(a, upper=replace(a.upper, push=6 * a.upper.push.sign())) for a in problems]
     corners = [a.answer(a.upper.alpha, torch.zeros_like(a.upper.w)) for a in problems]
     at_corner = list(zip(problems, corners, strict=True))
@@ -140,11 +140,12 @@ def pulled(rng: Generator, rho_2: float = 1e4) -> Known:
 def lock_step(rho_2: float) -> Settings:
     """w^ starts at w and is never reset, and both take steps of the same length on f2_train.
 
-    With eta_w = eta_hat/rho_2 the difference w - w^ sees nothing of how alpha moves: eta_alpha need not shrink with rho_2.
+    With eta_w = eta_hat/rho_2 the difference w - w^ sees nothing of how alpha moves, so eta_alpha need not shrink with
+    rho_2.
     """
     return replace(
         LETTER,
-        eta=StepSizes(alpha=0.25, q=0.25, w=0.5 / rho_2, p=0.25, w_hat=0.5),
+        eta=StepSizes(alpha=0.25, q=0.25, w=0.8 / rho_2, p=0.25, w_hat=0.8),
         penalties=Penalties(rho_1=2.0, rho_2=rho_2, rho_3=rho_2 + 1, phi=2.0),
         hat=Hat(steps=1, sync_every=0, waits=True),
     )

@@ -104,7 +104,7 @@ def _attack(by: Tensor, on: Tensor) -> Tensor:
 class SmoothTrilevel:
     """Worker i's share of a smooth problem convex at no level but the attacks': what Theorem 1 is about.
 
-    f1       = mean_k h(x_k'w - y_k) + q'tanh(T w) - 1/2 |q|^2 + 1/2 sum_k sin(3 alpha_k + theta_k)
+    f1       = mean_k h(x_k'w - y_k) + q'tanh(T w) - 1/2 |q|^2 + 1/2 sum_k sin(2 alpha_k + theta_k)
     f2_eval  = -(the terms of f1 with q or w),   q* = P_Q(tanh(T w))
     f2_train = sum_k alpha_k h(x_k'w - y_k) + p'tanh(S w) - 1/2 |p|^2
     f3       = -f2_train,                        p* = P_P(tanh(S w))
@@ -120,7 +120,7 @@ class SmoothTrilevel:
     sets: Sets
 
     def f1(self, alpha: Tensor, q: Tensor, w: Tensor, p: Tensor) -> Tensor:
-        return 0.5 * torch.sin(3 * alpha + self.theta).sum() - self.f2_eval(alpha, q, w)
+        return 0.5 * torch.sin(2 * alpha + self.theta).sum() - self.f2_eval(alpha, q, w)
 
     def f2_eval(self, alpha: Tensor, q: Tensor, w: Tensor) -> Tensor:
         return -self._losses(w).mean() - _attack(q, torch.tanh(self.judge_mix @ w))
@@ -131,6 +131,11 @@ class SmoothTrilevel:
     def f3(self, alpha: Tensor, w: Tensor, p: Tensor) -> Tensor:
         return -self.f2_train(alpha, w, p)
 
+    def attacks(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """(q*, p*), the lower levels' exact answers."""
+        q = self.sets.Q.project(torch.tanh(self.judge_mix @ w))
+        return q, self.sets.P.project(torch.tanh(self.train_mix @ w))
+
     def _losses(self, w: Tensor) -> Tensor:
         return -torch.cos(self.x @ w - self.y)
 
@@ -138,8 +143,8 @@ class SmoothTrilevel:
 def smooth_workers(workers: int, rng: Generator) -> list[SmoothTrilevel]:
     """A federation of unlike workers: M = 8 samples each, d = 6, m = 5; each has inputs of its own scale.
 
-    Rows of x have norm at most 1, those of T and S norm 1/2, which keeps the gradient of Eq. (10) Lipschitz with a
-    constant of a few units.
+    Rows of x have norm at most 1, those of T and S norm 1/2. That and the slow waves of f1 and h keep the Lipschitz
+    constant L of the gradient of Eq. (10) at two to three, since Theorem 1 speaks of T >= L^3 only.
     """
     scales = torch.linspace(0.5, 1.0, workers, dtype=torch.float64)
     return [_smooth_worker(float(scale), rng) for scale in scales]

@@ -76,8 +76,8 @@ def run(
 def lemma_ratios(ended: Run, onto: ConstraintSet, eta_w: float) -> list[float]:
     """How much of Lemma 1's bound each iteration uses; the lemma says at most 1.
 
-    max_i |P_W(w_i^{t+1}) - w^{t+1}| / (2 eta_w B_t), where B_t is the largest gradient norm over the workers in this very
-    iteration, read off the messages as |w^t - w_i^{t+1}| / eta_w. Sharper than the lemma, whose B_w bounds all of them.
+    max_i |P_W(w_i^{t+1}) - w^{t+1}| / (2 eta_w B_t), where B_t is the largest gradient norm over the workers in this
+    iteration alone, read off the messages as |w^t - w_i^{t+1}| / eta_w. The lemma's B_w bounds all of them.
     """
     after = [*ended.record.sent[1:], ended.solution.w]
     return [

@@ -30,7 +30,7 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # cls is a dataclass
     for key in values:
         if key not in known:
-            raise SettingsError(_unknown(path + key, [path + name for name in known]))
+            raise SettingsError(_unknown(path, key, known))
     given = {key: _convert(hints[key], value, path + key) for key, value in values.items()}
     try:
         return cls(**given)
@@ -132,7 +132,7 @@ def _wrong(path: str, expected: str, value: object) -> str:
     return f"`{path}` must be {expected}; got {value!r}."
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown(path: str, key: str, known: list[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}."
-    return f"There is no setting `{key}`; {hint}"
+    hint = f"did you mean `{path}{near[0]}`?" if near else f"known here: {', '.join(path + name for name in known)}."
+    return f"There is no setting `{path}{key}`; {hint}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -66,28 +67,47 @@ class Watcher(Protocol):
         """A model was trained and attacked for the table."""
 
 
-def run(settings: RunSettings, watcher: Watcher) -> RunRecord:
-    """Select, judge the coreset beside random ones of the same size, and record both."""
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Settings with the data they name, dealt out: what can be wrong with them has been found."""
+
+    settings: RunSettings
+    train: LabelledData
+    test: LabelledData
+    shards: list[LabelledData]
+
+
+def prepare(settings: RunSettings) -> Prepared:
+    """Load the data, cut off a test part, deal the rest out to the workers."""
     train, test = split(SOURCES[settings.data](), settings.evaluation.test_share, generator(settings.seed, 0))
-    shards = _shards(train, settings)
+    try:
+        shards = iid(train, settings.workers, generator(settings.seed, 5))
+        coreset_sizes(settings.size, [len(shard) for shard in shards])
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return Prepared(settings, train, test, shards)
+
+
+def run(on: Prepared, watcher: Watcher) -> RunRecord:
+    """Select, judge the coreset beside random ones of the same size, and record both."""
     began = time.monotonic()
-    chosen = _choose("f2cto", shards, settings, settings.seed, watcher)
+    chosen = _choose("f2cto", on, on.settings.seed, watcher)
     seconds = time.monotonic() - began
-    kept = kept_samples(shards, chosen)
+    kept = kept_samples(on.shards, chosen)
     watcher.on_selected(chosen, kept)
     last = chosen.history[-1]
     return RunRecord(
         method="f2cto",
-        seed=settings.seed,
+        seed=on.settings.seed,
         iterations=last.iteration,
         stopped=str(chosen.stopped),
         seconds=seconds,
         gap=last.gap,
         floats_per_worker=round(chosen.traffic.floats_per_worker),
-        accuracy=_judge(train, test, shards, chosen, settings, watcher),
+        accuracy=_judge(on, chosen, watcher),
         history=[row(r) for r in chosen.history],
         kept=kept,
-        settings=plain(settings),
+        settings=plain(on.settings),
     )
 
 
@@ -113,54 +133,32 @@ def picture(sample: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     return (image[..., 0] if image.shape[-1] == 1 else image).numpy()
 
 
-def _shards(train: LabelledData, settings: RunSettings) -> list[LabelledData]:
-    try:
-        shards = iid(train, settings.workers, generator(settings.seed, 5))
-        coreset_sizes(settings.size, [len(shard) for shard in shards])
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
-    return shards
-
-
-def _choose(
-    method: str, shards: Sequence[LabelledData], settings: RunSettings, seed: int, watcher: Watcher | None = None
-) -> Selection:
-    proxy = fresh(lambda: _network(shards, settings), generator(settings.seed, 1))
-    on_round = watcher.on_round if watcher else lambda _: None
+def _choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None) -> Selection:
     return select(
-        shards,
-        settings.size,
-        model=proxy,
-        settings=settings.f2cto,
+        on.shards,
+        on.settings.size,
+        model=fresh(lambda: _network(on), generator(on.settings.seed, 1)),
+        settings=on.settings.f2cto,
         seed=seed,
         method=method,
-        valid=settings.range,
-        on_round=on_round,
+        valid=on.settings.range,
+        on_round=watcher.on_round if watcher else lambda _: None,
     )
 
 
-def _judge(  # noqa: PLR0913
-    train: LabelledData,
-    test: LabelledData,
-    shards: Sequence[LabelledData],
-    chosen: Selection,
-    settings: RunSettings,
-    watcher: Watcher,
-) -> dict[str, dict[str, Score]]:
+def _judge(on: Prepared, chosen: Selection, watcher: Watcher) -> dict[str, dict[str, Score]]:
     """The table: the coreset, random ones, class-balanced random ones, and all data."""
-    draws = range(settings.evaluation.draws)
-    baseline = {
-        name: [gather(shards, _choose(name, shards, settings, derived_seed(settings.seed, 6, n))) for n in draws]
-        for name in ("random", "balanced")
+    s, draws = on.settings, range(on.settings.evaluation.draws)
+    candidates = {
+        "f2cto": [gather(on.shards, chosen)] * len(draws),
+        **{
+            name: [gather(on.shards, _choose(name, on, derived_seed(s.seed, 6, draw))) for draw in draws]
+            for name in ("random", "balanced")
+        },
+        "all": [on.train] * len(draws),
     }
-    judge = Judge(
-        lambda: _network(shards, settings), test, settings.training, settings.evaluation, settings.range, settings.seed
-    )
-    candidates = {"f2cto": [gather(shards, chosen)] * len(draws), **baseline, "all": [train] * len(draws)}
-    return {
-        name: judge.scores(data, lambda name=name: watcher.on_draw(name))  # type: ignore[misc]
-        for name, data in candidates.items()
-    }
+    judge = Judge(lambda: _network(on), on.test, s.training, s.evaluation, s.range, s.seed)
+    return {name: judge.scores(data, partial(watcher.on_draw, name)) for name, data in candidates.items()}
 
 
 def gather(shards: Sequence[LabelledData], chosen: Selection) -> LabelledData:
@@ -168,6 +166,5 @@ def gather(shards: Sequence[LabelledData], chosen: Selection) -> LabelledData:
     return concat([shard.take(torch.from_numpy(rows)) for shard, rows in zip(shards, chosen.indices, strict=True)])
 
 
-def _network(shards: Sequence[LabelledData], settings: RunSettings) -> nn.Module:
-    classes = max(int(shard.y.max()) for shard in shards) + 1
-    return mlp(shards[0].x[0].numel(), settings.hidden, classes)
+def _network(on: Prepared) -> nn.Module:
+    return mlp(on.train.x[0].numel(), on.settings.hidden, int(on.train.y.max()) + 1)

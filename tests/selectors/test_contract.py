@@ -15,7 +15,16 @@ from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
 from f2cto.selectors.base import Coreset, Selector, Shard, run
 from f2cto.selectors.catalogue import METHODS
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
+from f2cto.selectors.f2cto_settings import (
+    Choice,
+    F2ctoSettings,
+    Form,
+    Perturbation,
+    Proxy,
+    StepRule,
+    Weighting,
+    WeightRule,
+)
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from testing.shards import blobs, federation
 

@@ -1,4 +1,4 @@
-"""One test per numbered equation, on two samples and a linear model, where every right-hand side is written out by hand.
+"""One test per numbered equation, on two samples and a linear model; every right-hand side is written out by hand.
 
 The loss of sample k is l_k(w; x) = (w.x - y_k)^2 / 2 with x in R^2, so with r_k = w.(x_k + p_k) - y_k the gradients
 are grad_w l_k = r_k (x_k + p_k) and grad_p l_k = r_k w.
@@ -208,11 +208,7 @@ def test_gradients_of_eq_10_against_finite_differences(name: str) -> None:
 
 def test_eq_11_moves_alpha() -> None:
     inclusion = vector(1.0, 0.0)
-    slope = (
-        -LAMBDA * inclusion
-        + 1.5 * (loss(W, P) - loss(W_HAT, P_HAT))
-        + 3.0 * (loss(W, P_STAR) - loss(W, P))
-    )
+    slope = -LAMBDA * inclusion + 1.5 * (loss(W, P) - loss(W_HAT, P_HAT)) + 3.0 * (loss(W, P_STAR) - loss(W, P))
     moved = ALPHA - ETA.alpha * slope
     close(update_alpha(PROBLEM, AT, KNOWN, SETTINGS), moved + (1 - moved.sum()) / 2)  # both stay positive
 
@@ -317,7 +313,8 @@ def test_when_w_hat_is_synchronised(hat: Hat, t: int, steps_from: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "point"), [(Start.ZERO, torch.zeros_like(P)), (Start.PREVIOUS, P_STAR.clamp(-0.25, 0.25)), (Start.CURRENT, P)]
+    ("start", "point"),
+    [(Start.ZERO, torch.zeros_like(P)), (Start.PREVIOUS, P_STAR.clamp(-0.25, 0.25)), (Start.CURRENT, P)],
 )
 def test_where_refinements_start(start: Start, point: Tensor) -> None:
     settings = replace(SETTINGS, start=start, steps=0)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from f2cto.trilevel.master import Master
 from f2cto.constraints import WholeSpace
-from f2cto.trilevel.settings import Hat, Penalties, Settings, Stopping, StepSizes
+from f2cto.trilevel.master import Master
+from f2cto.trilevel.settings import Hat, Penalties, Settings, StepSizes, Stopping
 
 ETA = StepSizes(alpha=0.1, q=0.1, w=0.1, p=0.1, w_hat=0.1)
 

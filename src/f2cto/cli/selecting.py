@@ -57,12 +57,12 @@ def run(chosen: argparse.Namespace) -> int:
     # Imported here because torch takes seconds, and `f2cto --help` needs none of it.
     import torch  # noqa: PLC0415
 
-    from f2cto.experiment import RunSettings  # noqa: PLC0415
-    from f2cto.experiment import run as run_experiment  # noqa: PLC0415
+    from f2cto import experiment  # noqa: PLC0415
     from f2cto.folder import RunFolder  # noqa: PLC0415
     from f2cto.report import render  # noqa: PLC0415
 
-    settings = build(RunSettings, requested(chosen))
+    settings = build(experiment.RunSettings, requested(chosen))
+    prepared = experiment.prepare(settings)  # before the folder is claimed: what cannot run overwrites nothing
     folder = RunFolder(chosen.out, force=chosen.force) if chosen.out else None
     if folder:
         folder.write_settings(plain(settings))
@@ -70,7 +70,7 @@ def run(chosen: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     console = Console(quiet=chosen.quiet)
     with Screen(settings, console, folder) as screen:
-        record = run_experiment(settings, screen)
+        record = experiment.run(prepared, screen)
     if folder:
         folder.write_report(record, render(record))
     show(record, console, folder)

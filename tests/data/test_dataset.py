@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import TensorDataset
+
+from f2cto.data.dataset import LabelledData, as_labelled, check_alike, concat
+from f2cto.data.partition import iid, split
+from f2cto.data.sources import digits
+from f2cto.randomness import generator
+
+X, Y = np.random.default_rng(0).random((6, 3)), np.array([0, 1, 2, 0, 1, 2])
+
+
+def with_nan() -> np.ndarray[Any, Any]:
+    x = X.copy()
+    x[4, 1] = np.nan
+    return x
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        (X, Y),
+        [X.tolist(), Y.tolist()],
+        (torch.from_numpy(X), torch.from_numpy(Y)),
+        (X.astype(np.float64), Y.astype(np.int32)),
+        TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
+        LabelledData(torch.from_numpy(X), torch.from_numpy(Y)),
+        (X[::-1][::-1], Y),  # negative strides
+    ],
+)
+def test_forms_of_data(source: Any) -> None:
+    data = as_labelled(source, "Shard 0")
+    assert data.x.dtype == torch.float32
+    assert torch.allclose(data.x, torch.from_numpy(X).float())
+    assert data.y.tolist() == Y.tolist()
+
+
+def test_bytes_become_fractions() -> None:
+    pixels = np.array([[0, 51, 255]], dtype=np.uint8)
+    assert torch.allclose(as_labelled((pixels, [1]), "S").x, torch.tensor([[0.0, 0.2, 1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "complaint"),
+    [
+        ((with_nan(), Y), ValueError, "Shard 3 has 1 samples with NaN or infinite features, the first in row 4"),
+        ((np.where(X > 0.5, np.inf, X), Y), ValueError, "NaN or infinite"),
+        ((X, Y[:5]), ValueError, "Shard 3 has 6 samples but 5 labels"),
+        ((X[:0], Y[:0]), ValueError, "Shard 3 is empty"),
+        (TensorDataset(torch.zeros(0, 3), torch.zeros(0)), ValueError, "Shard 3 is empty"),
+        ((X, Y - 1), ValueError, "must be 0 or larger; got -1 in row 0"),
+        ((X, Y + 0.5), TypeError, "whole class numbers"),
+        ((X, Y.reshape(2, 3)), ValueError, "must be a vector"),
+        ((X[:, 0], Y), ValueError, r"must have shape \(count, features…\)"),
+        ((X * 1j, Y), TypeError, "complex"),
+        ((np.array([["a"]]), [0]), TypeError, "array of numbers"),
+        ("data.csv", TypeError, "a pair .* got str"),
+        ((X, Y, Y), TypeError, "a pair"),
+    ],
+)
+def test_bad_data_is_named(source: Any, kind: type[Exception], complaint: str) -> None:
+    with pytest.raises(kind, match=complaint):
+        as_labelled(source, "Shard 3")
+
+
+def test_parts_must_fit_together() -> None:
+    part = as_labelled((X, Y), "a")
+    wider = as_labelled((np.hstack([X, X]), Y), "b")
+    with pytest.raises(ValueError, match=r"one shape; got \(3,\), \(6,\)"):
+        check_alike([part, wider], None)
+    with pytest.raises(ValueError, match="0 to 1 because the model has 2 outputs; got label 2"):
+        check_alike([part], 2)
+    with pytest.raises(ValueError, match="All samples have label 0"):
+        check_alike([as_labelled((X, Y * 0), "c")], None)
+    assert check_alike([part], None) == 3
+    assert check_alike([part], 5) == 5
+
+
+def test_digits() -> None:
+    data = digits()
+    assert data.x.shape == (1797, 1, 8, 8)
+    assert (float(data.x.min()), float(data.x.max())) == (0.0, 1.0)
+    assert torch.bincount(data.y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+
+
+@given(st.integers(1, 40), st.integers(0, 5), st.data())
+def test_iid_is_disjoint_complete_and_even(count: int, seed: int, data: st.DataObject) -> None:
+    workers = data.draw(st.integers(1, count))
+    rows = LabelledData(torch.arange(count).float()[:, None], torch.arange(count))
+    parts = iid(rows, workers, generator(seed))
+    sizes = [len(part) for part in parts]
+    assert sorted(concat(parts).y.tolist()) == list(range(count))
+    assert max(sizes) - min(sizes) <= 1
+    assert len(parts) == workers
+
+
+def test_too_many_workers() -> None:
+    with pytest.raises(ValueError, match="1 to 6 workers; got 7"):
+        iid(as_labelled((X, Y), "a"), 7, generator(0))
+
+
+def test_split_takes_a_share_of_every_class() -> None:
+    data = LabelledData(torch.arange(30).float()[:, None], torch.tensor([0] * 20 + [1] * 8 + [2] * 2))
+    rest, part = split(data, 0.25, generator(0))
+    assert torch.bincount(part.y).tolist() == [5, 2, 1]
+    assert sorted([*rest.x.flatten().tolist(), *part.x.flatten().tolist()]) == list(range(30))

@@ -1,0 +1,96 @@
+"""Imports point one way, and only the edges talk: checked on the source itself."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "f2cto"
+
+# What each room may import from the package; a room is a folder or a module of src/f2cto.
+MAY_IMPORT: dict[str, set[str]] = {
+    "__init__": {"attacks", "selection", "selectors", "training"},
+    "message": set(),
+    "constraints": set(),
+    "records": set(),
+    "config": set(),
+    "descent": {"constraints"},
+    "randomness": {"constraints"},
+    "models": {"randomness"},
+    "trilevel": {"constraints", "descent", "message", "randomness"},
+    "federation": {"message"},
+    "data": set(),
+    "attacks": {"constraints", "descent", "randomness"},
+    "training": {"attacks", "descent", "models"},
+    "selectors": {
+        *{"attacks", "config", "constraints", "descent", "federation", "message", "models", "randomness", "trilevel"},
+    },
+    "selection": {"attacks", "config", "data", "federation", "models", "randomness", "selectors", "trilevel"},
+    "evaluation": {"attacks", "data", "models", "randomness", "records", "training"},
+    "experiment": {
+        *{"attacks", "config", "data", "evaluation", "models", "randomness", "records", "selection", "selectors"},
+        *{"training", "trilevel"},
+    },
+    "report": {"records"},
+    "presets": {"config"},
+    "folder": {"config", "records"},
+    "cli": {
+        "config",
+        "data",
+        "experiment",
+        "folder",
+        "presets",
+        "records",
+        "report",
+        "selection",
+        "selectors",
+        "trilevel",
+    },
+}
+MODULES = sorted(SRC.rglob("*.py"))
+EDGES = {"cli", "folder"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "f2cto":
+            parts = (node.module or "").split(".")
+            names |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative import"
+    return names - {room(path)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_imports_point_one_way(path: Path) -> None:
+    assert room(path) in MAY_IMPORT, "a new room: say in the table what it may import"
+    assert imported(path) <= MAY_IMPORT[room(path)]
+
+
+def test_the_table_has_no_circles() -> None:
+    done = set[str]()
+    while left := set(MAY_IMPORT) - done:
+        ready = {name for name in left if MAY_IMPORT[name] <= done}
+        assert ready, f"circular: {left}"
+        done |= ready
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if room(p) not in EDGES], ids=lambda p: str(p.relative_to(SRC)))
+def test_library_code_neither_prints_nor_writes(path: Path) -> None:
+    calls = {
+        node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    }
+    assert not calls & {"print", "write_text", "write_bytes", "mkdir", "unlink"}
+
+
+def test_reports_know_no_torch() -> None:
+    for path in (SRC / "report").glob("*.py"):
+        assert "torch" not in path.read_text()

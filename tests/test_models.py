@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from f2cto.models import FlatModel, fresh, mlp
+from f2cto.randomness import derived_seed, generator
+
+
+def test_flat_model_is_the_module() -> None:
+    module = fresh(lambda: mlp(4, (5, 3), 2), generator(1))
+    flat, x = FlatModel(module), torch.rand(7, 4, generator=generator(2))
+    w = flat.own()
+    assert w.shape == (flat.size,) == (4 * 5 + 5 + 5 * 3 + 3 + 3 * 2 + 2,)
+    assert torch.equal(flat.logits(w, x), module(x))
+    y = torch.zeros(7, dtype=torch.long)
+    assert torch.allclose(flat.losses(w, x, y).mean(), cross_entropy(module(x), y))
+    assert torch.equal(flat.features(w, x), module[:-1](x))  # type: ignore[index]
+
+
+def test_parameters_are_copied() -> None:
+    module = mlp_of(3)
+    flat = FlatModel(module)
+    w = flat.own()
+    w += 1
+    assert not torch.equal(w, flat.own())
+
+
+def mlp_of(seed: int) -> nn.Module:
+    return fresh(lambda: mlp(4, (5,), 2), generator(seed))
+
+
+def test_fresh_depends_on_the_generator_only() -> None:
+    one, two, other = (FlatModel(mlp_of(seed)).own() for seed in (3, 3, 4))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_networks_that_are_no_function_of_w_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"Layer `1` keeps running statistics.*GroupNorm"):
+        FlatModel(fresh(lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), generator(0)))
+    with pytest.raises(ValueError, match="no parameters"):
+        FlatModel(nn.ReLU())
+
+
+def test_features_need_a_linear_layer() -> None:
+    flat = FlatModel(fresh(lambda: nn.Conv1d(1, 1, 1), generator(0)))
+    with pytest.raises(ValueError, match="no linear layer"):
+        flat.features(flat.own(), torch.zeros(1, 1, 3))
+
+
+def test_keys_give_unrelated_seeds() -> None:
+    keys = [(7,), (7, 0), (0, 7), (7, 1), (8,)]
+    assert len({derived_seed(*key) for key in keys}) == len(keys)
+    assert derived_seed(7, 1) == derived_seed(7, 1)
