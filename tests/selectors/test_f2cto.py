@@ -117,7 +117,7 @@ def test_a_ball_that_bites_at_once_is_warned_of() -> None:
     w = torch.full((4,), 4.0)
     with pytest.warns(UserWarning, match="norm 8, above `proxy.radius` = 5"):
         assert parameter_radius(F2ctoSettings(proxy=Proxy(radius=5.0)), w) == 5.0
-    assert parameter_radius(F2ctoSettings(), w) == pytest.approx(1.2 * 8)
+    assert parameter_radius(F2ctoSettings(), w) == pytest.approx(2 * 8)
 
 
 def test_lock_step_compares_equal_numbers_of_steps() -> None:

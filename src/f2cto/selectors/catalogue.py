@@ -51,7 +51,7 @@ def make_selector(name: str, settings: F2ctoSettings, w: Tensor, valid: Range) -
 def parameter_radius(settings: F2ctoSettings, w: Tensor) -> float:
     """The bound on the norm of w; a warning where it cuts into the initial parameters."""
     norm = float(w.norm())
-    radius = settings.proxy.radius or 1.2 * norm
+    radius = settings.proxy.radius or 2 * norm
     if norm > radius * (1 + 1e-6):
         warnings.warn(
             f"The initial parameters have norm {norm:.3g}, above `proxy.radius` = {radius:g}: they are scaled down "

@@ -71,12 +71,12 @@ class Weighting:
 class Proxy:
     """Level 2: the model that is trained while samples are weighed."""
 
-    step: float = 0.25
-    hat_step: float = 0.5
+    step: float = 0.1
+    hat_step: float = 0.2
     hat_steps: int = 1
     sync_every: int = 10
     waits: bool = True
-    radius: float = 0.0  # bound on the norm of the parameters; 0: 1.2 times their initial norm
+    radius: float = 0.0  # bound on the norm of the parameters; 0: twice their initial norm
     sums: bool = False  # sum the loss over samples as the paper does, instead of the mean
 
     def __post_init__(self) -> None:
