@@ -79,7 +79,8 @@ def hospitals(seed: int = 0) -> tuple[list[RobustRidge], Tensor, Tensor]:
     bunch = load_diabetes()
     x, y = (torch.from_numpy(values).double() for values in (bunch.data, bunch.target))
     x, y = x / x.std(dim=0), (y - y.mean()) / y.std()
-    train, val, test = torch.randperm(len(y), generator=generator(seed)).split([48, 200, len(y) - 248])
+    order = torch.randperm(len(y), generator=generator(seed))
+    train, val, test = torch.split_with_sizes(order, [48, 200, len(y) - 248])
     parts = zip(train.tensor_split(WORKERS), val.tensor_split(WORKERS), strict=True)
     return [RobustRidge(x[t], y[t], x[v], y[v]) for t, v in parts], x[test], y[test]
 

@@ -48,14 +48,14 @@ def test_traffic_is_four_vectors_an_iteration() -> None:
 def test_forms_of_shards(form: str) -> None:
     pixels = [((x * 255).round().to(torch.uint8), y) for x, y in SHARDS]
     floats = [(x.double() / 255, y) for x, y in pixels]
-    shards: list[Any] = {
+    forms: dict[str, list[Any]] = {
         "arrays": [(x.numpy(), y.numpy()) for x, y in floats],
         "float64": floats,
         "bytes": pixels,
         "dataset": [TensorDataset(x, y) for x, y in floats],
-    }[form]
+    }
     expected = select([(x.float(), y) for x, y in floats], size=4, settings=SHORT)
-    for a, b in zip(select(shards, size=4, settings=SHORT).indices, expected.indices, strict=True):
+    for a, b in zip(select(forms[form], size=4, settings=SHORT).indices, expected.indices, strict=True):
         assert a.tolist() == b.tolist()
 
 

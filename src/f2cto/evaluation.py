@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from torch import nn
 
@@ -17,6 +18,13 @@ from f2cto.records import Score
 from f2cto.training import Training, train_robust
 
 
+class Part(StrEnum):
+    """The samples that coresets are judged on."""
+
+    TEST = "test"
+    VALIDATION = "validation"  # cut from the training part: what settings may be chosen by
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The attacks that judge a model, and how often each baseline is drawn."""
@@ -25,6 +33,7 @@ class Evaluation:
     pgd_steps: int = 20
     draws: int = 5
     test_share: float = 0.3
+    part: Part = Part.TEST
 
     def __post_init__(self) -> None:
         """Refuse an evaluation that would judge nothing."""

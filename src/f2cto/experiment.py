@@ -17,7 +17,7 @@ from f2cto.config import SettingsError, plain
 from f2cto.data.dataset import LabelledData, concat
 from f2cto.data.partition import iid, split
 from f2cto.data.sources import SOURCES
-from f2cto.evaluation import Evaluation, Judge
+from f2cto.evaluation import Evaluation, Judge, Part
 from f2cto.models import fresh, mlp
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import Kept, RunRecord, Score
@@ -78,8 +78,11 @@ class Prepared:
 
 
 def prepare(settings: RunSettings) -> Prepared:
-    """Load the data, cut off a test part, deal the rest out to the workers."""
-    train, test = split(SOURCES[settings.data](), settings.evaluation.test_share, generator(settings.seed, 0))
+    """Load the data, cut off the part to judge on, deal the rest out to the workers."""
+    share = settings.evaluation.test_share
+    train, test = split(SOURCES[settings.data](), share, generator(settings.seed, 0))
+    if settings.evaluation.part is Part.VALIDATION:
+        train, test = split(train, share, generator(settings.seed, 7))
     try:
         shards = iid(train, settings.workers, generator(settings.seed, 5))
         coreset_sizes(settings.size, [len(shard) for shard in shards])

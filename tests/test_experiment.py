@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import torch
+
+from f2cto.config import build
+from f2cto.experiment import RunSettings, picture, prepare
+
+
+def rows(x: torch.Tensor) -> set[bytes]:
+    return {sample.numpy().tobytes() for sample in x}
+
+
+def test_validation_samples_are_never_test_samples() -> None:
+    test = prepare(build(RunSettings, {"seed": 3}))
+    validation = prepare(build(RunSettings, {"seed": 3, "evaluation": {"part": "validation"}}))
+    assert not rows(validation.test.x) & rows(test.test.x)
+    assert not rows(validation.train.x) & rows(test.test.x)
+    assert not rows(validation.train.x) & rows(validation.test.x)
+    assert len(test.train) == len(validation.train) + len(validation.test) == 1258
+
+
+def test_pictures() -> None:
+    grey, colour = torch.rand(1, 4, 5, generator=torch.Generator()), torch.full((3, 4, 5), 2.0)
+    shown = picture(grey)
+    assert shown is not None
+    assert shown.shape == (4, 5)
+    coloured = picture(colour)
+    assert coloured is not None
+    assert coloured.shape == (4, 5, 3)
+    assert coloured.max() == 1.0
+    assert picture(torch.zeros(7)) is None
