@@ -32,6 +32,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. What the user can mend is one sentence on stderr and exit code 2; failures are exit code 1."""
     with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)  # the library's notes, each once, are shown and never fatal
         warnings.showwarning = _show_warning
         try:
             chosen = _parser().parse_args(arguments)
