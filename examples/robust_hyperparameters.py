@@ -14,13 +14,14 @@ Run: python examples/robust_hyperparameters.py
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from sklearn.datasets import load_diabetes
 from torch import Tensor
 
 from f2cto.constraints import Box, L2Ball, LinfBall
-from f2cto.descent import projected_descent, sign
+from f2cto.descent import gradient, projected_descent, sign
 from f2cto.federation.in_process import InProcess
 from f2cto.randomness import generator
 from f2cto.trilevel.master import Master, Round, solve
@@ -109,7 +110,7 @@ def train(problems: list[RobustRidge], alpha: Tensor, steps: int = 400) -> Tenso
     def objective(v: Tensor) -> Tensor:
         return loss(v, worst(v.detach(), x, y), y) + alpha.exp() @ v.square() / 2
 
-    return projected_descent(objective, w, SETS.W, 0.05, steps)
+    return projected_descent(partial(gradient, objective), w, SETS.W, 0.05, steps)
 
 
 def worst(w: Tensor, x: Tensor, y: Tensor) -> Tensor:

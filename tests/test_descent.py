@@ -12,10 +12,14 @@ def square(x: torch.Tensor) -> torch.Tensor:
     return x.square().sum()
 
 
+def slope(x: torch.Tensor) -> torch.Tensor:
+    return gradient(square, x)
+
+
 def test_gradient_and_value_of_a_square() -> None:
-    value, slope = value_and_gradient(square, X)
+    value, found = value_and_gradient(square, X)
     assert float(value) == 5.0
-    assert torch.equal(slope, 2 * X)
+    assert torch.equal(found, 2 * X)
 
 
 def test_gradient_is_zero_where_nothing_depends_on_x() -> None:
@@ -30,10 +34,10 @@ def test_gradient_works_under_no_grad() -> None:
 
 
 def test_steps_plain_and_sign() -> None:
-    assert torch.allclose(projected_step(square, X, WholeSpace(), 0.25), X / 2)
-    assert torch.allclose(projected_step(square, X, LinfBall(1.0), 0.1, sign), torch.tensor([1.0, -0.9]).double())
+    assert torch.allclose(projected_step(2 * X, X, WholeSpace(), 0.25), X / 2)
+    assert torch.allclose(projected_step(2 * X, X, LinfBall(1.0), 0.1, sign), torch.tensor([1.0, -0.9]).double())
 
 
 def test_descent_starts_inside_and_takes_all_steps() -> None:
-    assert torch.equal(projected_descent(square, X, LinfBall(1.0), 0.5, 0), torch.tensor([1.0, -1.0]).double())
-    assert torch.allclose(projected_descent(square, X, WholeSpace(), 0.25, 3), X / 8)
+    assert torch.equal(projected_descent(slope, X, LinfBall(1.0), 0.5, 0), torch.tensor([1.0, -1.0]).double())
+    assert torch.allclose(projected_descent(slope, X, WholeSpace(), 0.25, 3), X / 8)

@@ -1,4 +1,4 @@
-"""The one primitive the solver is written in: a step against the gradient, then a projection."""
+"""The one primitive the solver is written in: a step against a slope, then a projection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from f2cto.constraints import ConstraintSet
 
-Objective = Callable[[Tensor], Tensor]
+Objective = Callable[[Tensor], Tensor]  # to a number
+Slope = Callable[[Tensor], Tensor]  # to the gradient there
 Rule = Callable[[Tensor], Tensor]  # from a gradient to the direction to step against
 
 
@@ -39,16 +40,16 @@ def gradient(fn: Objective, x: Tensor) -> Tensor:
     return value_and_gradient(fn, x)[1]
 
 
-def projected_step(fn: Objective, x: Tensor, onto: ConstraintSet, eta: float, rule: Rule = plain) -> Tensor:
-    """One step of projected gradient descent, P(x - eta * rule(grad fn(x)))."""
-    return onto.project(x - eta * rule(gradient(fn, x)))
+def projected_step(slope: Tensor, x: Tensor, onto: ConstraintSet, eta: float, rule: Rule = plain) -> Tensor:
+    """One step of projected gradient descent, P(x - eta * rule(slope))."""
+    return onto.project(x - eta * rule(slope))
 
 
 def projected_descent(  # noqa: PLR0913  (what a loop of steps needs, and no more)
-    fn: Objective, x: Tensor, onto: ConstraintSet, eta: float, steps: int, rule: Rule = plain
+    slope: Slope, x: Tensor, onto: ConstraintSet, eta: float, steps: int, rule: Rule = plain
 ) -> Tensor:
     """`steps` steps of projected gradient descent from the projection of `x`."""
     x = onto.project(x)
     for _ in range(steps):
-        x = projected_step(fn, x, onto, eta, rule)
+        x = projected_step(slope(x), x, onto, eta, rule)
     return x

@@ -61,6 +61,11 @@ class FlatModel:
         """The cross-entropy of each sample.  (M,)."""
         return cross_entropy(self.logits(w, x), y, reduction="none")
 
+    def evaluate(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The cross-entropy of each sample and whether it is classified correctly, from one pass."""
+        logits = self.logits(w, x)
+        return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
+
     def features(self, w: Tensor, x: Tensor) -> Tensor:
         """What goes into the last linear layer.  (M, width)."""
         linear = [part for part in self._module.modules() if isinstance(part, nn.Linear)]

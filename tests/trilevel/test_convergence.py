@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from f2cto.constraints import ConstraintSet
-from f2cto.descent import gradient, projected_step
+from f2cto.descent import gradient
 from f2cto.randomness import generator
 from f2cto.trilevel.master import Stopped
 from f2cto.trilevel.problem import Point
@@ -63,8 +63,8 @@ def test_each_lower_level_is_optimal_at_the_answer(make: Callable[[Generator], K
 
     def steps(problem: QuadraticTrilevel, u: Point) -> tuple[Tensor, Tensor, Tensor]:
         return (
-            projected_step(lambda q: problem.f2_eval(u.alpha, q, u.w), u.q, sets.Q, 1.0),
-            projected_step(lambda p: problem.f3(u.alpha, u.w, p), u.p, sets.P, 1.0),
+            sets.Q.project(u.q - gradient(lambda q: problem.f2_eval(u.alpha, q, u.w), u.q)),
+            sets.P.project(u.p - gradient(lambda p: problem.f3(u.alpha, u.w, p), u.p)),
             gradient(lambda v: problem.f2_train(u.alpha, v, u.p), u.w),
         )
 

@@ -14,32 +14,51 @@ from torch import Generator, Tensor
 
 from f2cto.constraints import L2Ball, LinfBall, Simplex
 from f2cto.descent import gradient, sign
+from f2cto.trilevel import worker
 from f2cto.trilevel.coreset import Block, RobustCoreset, TopK, smoothed_topk
 from f2cto.trilevel.master import aggregate, average
 from f2cto.trilevel.penalty import penalised
 from f2cto.trilevel.problem import Point, Refined, Sets, objective
 from f2cto.trilevel.refinement import refine_p, refine_q, refine_w_p, refined
 from f2cto.trilevel.settings import Hat, Penalties, Rules, Settings, Start, StepSizes
+from f2cto.trilevel.slopes import Autograd
 from f2cto.trilevel.stationarity import moves, stationarity_gap
 from f2cto.trilevel.values import g2, residuals, second_level, v2_eval, v2_train, v3
-from f2cto.trilevel.worker import WorkerState, local_round, update, update_alpha, update_p, update_q, update_w
+from f2cto.trilevel.worker import WorkerState, local_round, update
 
 LAMBDA = 0.3
+
+
+def update_alpha(problem: RobustCoreset, at: Point, known: Refined, settings: Settings) -> Tensor:
+    return worker.update_alpha(at, problem.sets, Autograd(problem).alpha(at, known, settings.penalties), settings)
+
+
+def update_q(problem: RobustCoreset, at: Point, known: Refined, settings: Settings) -> Tensor:
+    return worker.update_q(at, problem.sets, Autograd(problem).q(at, known, settings.penalties), settings)
+
+
+def update_w(problem: RobustCoreset, at: Point, known: Refined, settings: Settings) -> tuple[float, Tensor]:
+    value, slope = Autograd(problem).w(at, known, settings.penalties)
+    return value, worker.update_w(at, slope, settings)
+
+
+def update_p(problem: RobustCoreset, at: Point, known: Refined, settings: Settings) -> Tensor:
+    return worker.update_p(at, problem.sets, Autograd(problem).p(at, known, settings.penalties), settings)
 
 
 def vector(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def losses(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return (x @ w - y).square() / 2
+def evaluate(w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (x @ w - y).square() / 2, y > 0
 
 
 X = torch.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=torch.float64)
 Y = vector(1.0, 0.5)
 NOISE = torch.tensor([[0.0, 0.1], [0.3, 0.0]], dtype=torch.float64)
 PROBLEM = RobustCoreset(
-    losses=losses,
+    evaluate=evaluate,
     x=X,
     y=Y,
     sets=Sets(A=Simplex(), Q=LinfBall(0.5), W=L2Ball(2.0), P=LinfBall(0.25)),

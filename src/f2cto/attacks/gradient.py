@@ -6,12 +6,13 @@ One loop: FGSM (Goodfellow et al., 2015) is one full step of it, no attack at al
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy
 
 from f2cto.attacks.base import Logits, Range, perturbations
-from f2cto.descent import projected_descent, sign
+from f2cto.descent import gradient, projected_descent, sign
 from f2cto.randomness import anywhere
 
 
@@ -36,7 +37,7 @@ class Pgd:
         step = self.step or self.radius / 4
         # The sum, not the mean: samples do not influence each other, and signs do not care.
         loss = lambda d: -cross_entropy(logits(x + d), y, reduction="sum")  # noqa: E731
-        return x + projected_descent(loss, start, ball, step, self.steps, sign)
+        return x + projected_descent(partial(gradient, loss), start, ball, step, self.steps, sign)
 
 
 def fgsm(radius: float, valid: Range | None = None) -> Pgd:

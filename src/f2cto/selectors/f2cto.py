@@ -46,7 +46,7 @@ class F2cto:
 
     def program(self) -> TrilevelProgram[Shard]:
         """What runs at each worker."""
-        return TrilevelProgram(self.stage, self.initial, robust_accuracy_so_far, self.settings.local_rounds)
+        return TrilevelProgram(self.stage, self.initial, self.settings.local_rounds)
 
     def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
         """The master's side: Algorithm 1."""
@@ -77,7 +77,7 @@ class F2cto:
         rng = generator(shard.seed, shard.worker, t)
         blocks = self.blocks(shard)
         problem = RobustCoreset(
-            losses=shard.model.losses,
+            evaluate=shard.model.evaluate,
             x=shard.x,
             y=shard.y,
             sets=self._sets(shard, blocks, self.settings.perturbation.scale(t)),
@@ -148,13 +148,6 @@ def standardised(g: Tensor, groups: Tensor, count: int, clip: float = 3.0) -> Te
     floor = torch.finfo(g.dtype).eps * mean.abs().clamp(min=1)
     scale = torch.where(deviation > floor, 1 / deviation.clamp(min=1e-30), torch.zeros_like(deviation))
     return (centred * scale[groups]).clamp(-clip, clip)
-
-
-def robust_accuracy_so_far(shard: Shard, state: WorkerState) -> dict[str, float]:
-    """The proxy's accuracy on the worker's own samples under the refined attack q*."""
-    with torch.no_grad():
-        logits = shard.model.logits(state.at.w, shard.x + state.refined.q_star)
-    return {"robust_accuracy": float((logits.argmax(dim=1) == shard.y).double().mean())}
 
 
 def _groups(blocks: tuple[Block, ...], count: int) -> Tensor:

@@ -27,11 +27,6 @@ class Stage:
     rng: Generator
 
 
-def nothing(shard: object, state: WorkerState) -> dict[str, float]:  # noqa: ARG001  (the signature of `observe`)
-    """Report no further scalars."""
-    return {}
-
-
 @dataclass(frozen=True)
 class TrilevelProgram(Generic[Shard_contra]):
     """Answers `refine` and `update` for any problem of the paper's shape.
@@ -39,14 +34,12 @@ class TrilevelProgram(Generic[Shard_contra]):
     Args:
         stage: the worker's problem and settings in iteration t.
         initial: where its alpha, q and p start; `w` of the point is ignored, the master sends it.
-        observe: further scalars to report after each update.
         local_rounds: I, the iterations between two exchanges.
 
     """
 
     stage: Callable[[Shard_contra, int], Stage]
     initial: Callable[[Shard_contra], Point]
-    observe: Callable[[Shard_contra, WorkerState], dict[str, float]] = nothing
     local_rounds: int = 1
 
     def start(self, shard: Shard_contra) -> WorkerState:
@@ -80,7 +73,7 @@ class TrilevelProgram(Generic[Shard_contra]):
             "alpha_move": done.moves.alpha,
             "q_move": done.moves.q,
             "p_move": done.moves.p,
-            **self.observe(shard, done.state),
+            **done.metrics,
         }
         return done.state, Message({"w": done.w}, scalars)
 

@@ -12,46 +12,34 @@ from f2cto.descent import projected_descent, projected_step
 from f2cto.randomness import anywhere
 from f2cto.trilevel.problem import LocalProblem, Point, Refined
 from f2cto.trilevel.settings import Settings, Start
-from f2cto.trilevel.values import g2
+from f2cto.trilevel.slopes import slopes_of
 
 
 def refine_p(problem: LocalProblem, at: Point, start: Tensor, settings: Settings) -> Tensor:
     """The third level's answer p*, Eq. (7): R projected steps on f3."""
-    alpha = _towards_centre(at.alpha, problem.sets.A, settings.interior)
+    slopes, sets = slopes_of(problem), problem.sets
+    here = replace(at, alpha=_towards_centre(at.alpha, sets.A, settings.interior))
     return projected_descent(
-        lambda p: problem.f3(alpha, at.w, p), start, problem.sets.P, settings.eta.p, settings.steps, settings.rules.p
+        lambda v: slopes.f3_p(replace(here, p=v)), start, sets.P, settings.eta.p, settings.steps, settings.rules.p
     )
 
 
 def refine_q(problem: LocalProblem, at: Point, start: Tensor, settings: Settings) -> Tensor:
     """The evaluation-side answer q*, Eq. (8): R projected steps on f2_eval."""
+    slopes, onto = slopes_of(problem), problem.sets.Q
     return projected_descent(
-        lambda q: problem.f2_eval(at.alpha, q, at.w),
-        start,
-        problem.sets.Q,
-        settings.eta.q,
-        settings.steps,
-        settings.rules.q,
+        lambda v: slopes.f2_eval_q(replace(at, q=v)), start, onto, settings.eta.q, settings.steps, settings.rules.q
     )
 
 
 def refine_w_p(problem: LocalProblem, at: Point, p_star: Tensor, settings: Settings) -> Point:
     """The second level's answer (w^, p^), Eq. (9): R^ alternations on g2 from the point `at`."""
+    slopes, sets, eta, phi = slopes_of(problem), problem.sets, settings.eta, settings.penalties.phi
     for _ in range(settings.hat.steps):
-        at = _alternate(problem, at, p_star, settings)
+        if not settings.exact:
+            at = replace(at, p=projected_step(slopes.g2_p(at, p_star, phi), at.p, sets.P, eta.p, settings.rules.p))
+        at = replace(at, w=projected_step(slopes.g2_w(at, p_star, phi), at.w, sets.W, eta.w_hat))
     return at
-
-
-def _alternate(problem: LocalProblem, at: Point, p_star: Tensor, settings: Settings) -> Point:
-    """One step of p, unless it is kept at p*, then one of w at the new p."""
-    phi, eta, sets = settings.penalties.phi, settings.eta, problem.sets
-    p = at.p
-    if not settings.exact:
-        p = projected_step(lambda v: g2(problem, replace(at, p=v), p_star, phi), p, sets.P, eta.p, settings.rules.p)
-    here = replace(at, p=p)
-    return replace(
-        here, w=projected_step(lambda v: g2(problem, replace(here, w=v), p_star, phi), at.w, sets.W, eta.w_hat)
-    )
 
 
 def refined(problem: LocalProblem, at: Point, before: Refined, t: int, settings: Settings, rng: Generator) -> Refined:  # noqa: PLR0913

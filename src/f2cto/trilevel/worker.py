@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Generator, Tensor
 
-from f2cto.descent import gradient, projected_step, value_and_gradient
-from f2cto.trilevel.penalty import penalised, penalty
-from f2cto.trilevel.problem import LocalProblem, Point, Refined
+from f2cto.descent import projected_step
+from f2cto.trilevel.problem import LocalProblem, Point, Refined, Sets
 from f2cto.trilevel.refinement import refined
 from f2cto.trilevel.settings import Settings
+from f2cto.trilevel.slopes import AlphaSlopes, slopes_of
 from f2cto.trilevel.stationarity import Moves, moves
 
 
@@ -32,6 +31,7 @@ class Update:
     w: Tensor  # w_i^{t+1}, not projected
     objective: float  # L_i on the way, at (alpha^{t+1}, q^{t+1}, w^t, p^t)
     moves: Moves
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 def start(problem: LocalProblem, at: Point) -> WorkerState:
@@ -48,51 +48,50 @@ def refine(problem: LocalProblem, state: WorkerState, settings: Settings, rng: G
 
 def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: Settings) -> Update:
     """Move the variables in Gauss-Seidel order, Eqs. (11)-(14), given the averaged w^."""
-    known = replace(state.refined, w_hat=w_hat)
+    known, slopes = replace(state.refined, w_hat=w_hat), slopes_of(problem)
+    sets, c = problem.sets, settings.penalties
     at = replace(state.at, q=known.q_star, p=known.p_star) if settings.exact else state.at
     if not settings.frozen_alpha:
-        at = replace(at, alpha=update_alpha(problem, at, known, settings))
+        at = replace(at, alpha=update_alpha(at, sets, slopes.alpha(at, known, c), settings))
     if not settings.exact:
-        at = replace(at, q=update_q(problem, at, known, settings))
-    objective, w = update_w(problem, at, known, settings)
+        at = replace(at, q=update_q(at, sets, slopes.q(at, known, c), settings))
+    objective, slope = slopes.w(at, known, c)
+    w = update_w(at, slope, settings)
     if not settings.exact:
-        at = replace(at, p=update_p(problem, replace(at, w=problem.sets.W.project(w)), known, settings))
+        there = replace(at, w=sets.W.project(w))
+        at = replace(at, p=update_p(at, sets, slopes.p(there, known, c), settings))
     return Update(
         state=WorkerState(t=state.t + 1, at=at, refined=known),
         w=w,
         objective=objective,
         moves=moves(state.at, at, settings.eta, exact=settings.exact),
+        metrics=slopes.metrics(),
     )
 
 
-def update_alpha(problem: LocalProblem, at: Point, known: Refined, settings: Settings) -> Tensor:
+def update_alpha(at: Point, sets: Sets, slopes: AlphaSlopes, settings: Settings) -> Tensor:
     """The weights' projected step, Eq. (11).
 
-    f1 and the penalty are differentiated apart because a rule may rescale what the lower levels say about alpha
-    while f1's own pull is left alone; with the plain rule the two add up to the gradient of L_i.
+    f1 and the penalty come apart because a rule may rescale what the lower levels say about alpha while f1's own pull
+    is left alone; with the plain rule the two add up to the gradient of L_i.
     """
-    own = gradient(lambda v: problem.f1(v, at.q, at.w, at.p), at.alpha)
-    lower = gradient(lambda v: penalty(problem, replace(at, alpha=v), known, settings.penalties), at.alpha)
-    return problem.sets.A.project(at.alpha - settings.eta.alpha * (own + settings.rules.alpha(lower)))
+    return projected_step(slopes.own + settings.rules.alpha(slopes.lower), at.alpha, sets.A, settings.eta.alpha)
 
 
-def update_q(problem: LocalProblem, at: Point, known: Refined, settings: Settings) -> Tensor:
+def update_q(at: Point, sets: Sets, slope: Tensor, settings: Settings) -> Tensor:
     """The evaluation-side perturbations' projected step, Eq. (12)."""
-    loss = _loss_in("q", problem, at, known, settings)
-    return projected_step(loss, at.q, problem.sets.Q, settings.eta.q, settings.rules.q)
+    return projected_step(slope, at.q, sets.Q, settings.eta.q, settings.rules.q)
 
 
-def update_w(problem: LocalProblem, at: Point, known: Refined, settings: Settings) -> tuple[float, Tensor]:
-    """The parameters' step, Eq. (13), and the value of L_i it started from."""
-    value, slope = value_and_gradient(_loss_in("w", problem, at, known, settings), at.w)
+def update_w(at: Point, slope: Tensor, settings: Settings) -> Tensor:
+    """The parameters' step, Eq. (13)."""
     # Not projected: Eq. (13) sends the raw step, and Lemma 1 bounds the difference after Eq. (15) projects the mean.
-    return float(value), at.w - settings.eta.w * slope
+    return at.w - settings.eta.w * slope
 
 
-def update_p(problem: LocalProblem, at: Point, known: Refined, settings: Settings) -> Tensor:
-    """The training-side perturbations' projected step, Eq. (14); `at.w` is the worker's own projected step of w."""
-    loss = _loss_in("p", problem, at, known, settings)
-    return projected_step(loss, at.p, problem.sets.P, settings.eta.p, settings.rules.p)
+def update_p(at: Point, sets: Sets, slope: Tensor, settings: Settings) -> Tensor:
+    """The training-side perturbations' projected step, Eq. (14); the slope is taken at the worker's own projected w."""
+    return projected_step(slope, at.p, sets.P, settings.eta.p, settings.rules.p)
 
 
 def local_round(problem: LocalProblem, state: WorkerState, settings: Settings, rng: Generator) -> WorkerState:
@@ -100,10 +99,3 @@ def local_round(problem: LocalProblem, state: WorkerState, settings: Settings, r
     state = refine(problem, state, settings, rng)
     done = update(problem, state, state.refined.w_hat, settings)
     return replace(done.state, at=replace(done.state.at, w=problem.sets.W.project(done.w)))
-
-
-def _loss_in(
-    name: str, problem: LocalProblem, at: Point, known: Refined, settings: Settings
-) -> Callable[[Tensor], Tensor]:
-    """L_i as a function of one of its variables, the others as they are."""
-    return lambda v: penalised(problem, replace(at, **{name: v}), known, settings.penalties)
