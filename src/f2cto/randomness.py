@@ -22,7 +22,7 @@ def derived_seed(*key: int) -> int:
 
 
 def anywhere(onto: ConstraintSet, like: Tensor, rng: Generator) -> Tensor:
-    """A random point of a set, shaped `like`: uniform for balls and boxes in the l-infinity norm."""
+    """A random point of a bounded set, shaped `like`: uniform for balls and boxes in the l-infinity norm."""
     far = torch.full_like(like, 1e30)
     low, high = onto.project(-far), onto.project(far)
     u = torch.rand(like.shape, generator=rng, dtype=like.dtype, device=like.device)

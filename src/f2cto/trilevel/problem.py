@@ -1,9 +1,11 @@
 """What a constrained trilevel problem of the paper's shape is: four objectives and four sets per worker.
 
-level 1   min over alpha in A      of  f1(alpha, q, w, p)
-level 2   q in argmin over Q       of  f2_eval(alpha, q, w)
-w in argmin over W       of  the mean over workers of f2_train(alpha, w, p)
-level 3   p in argmin over P       of  f3(alpha, w, p)
+    level 1   min over alpha in A      of  f1(alpha, q, w, p)
+    level 2   q in argmin over Q       of  f2_eval(alpha, q, w)
+              w in argmin over W       of  the mean over workers of f2_train(alpha, w, p)
+    level 3   p in argmin over P       of  f3(alpha, w, p)
+
+`docs/paper.md` says under which conditions what the solver reaches is the solution of this problem.
 """
 
 from __future__ import annotations
