@@ -95,7 +95,7 @@ class Box:
 
     def project(self, x: Tensor) -> Tensor:
         """Each coordinate clipped on its own."""
-        return torch.minimum(torch.maximum(x, self.lower), self.upper).to(x.dtype)
+        return x.clamp(self.lower, self.upper).to(x.dtype)
 
     def contains(self, x: Tensor, atol: float = 1e-6) -> bool:
         """Whether every coordinate is between its bounds."""

@@ -42,7 +42,7 @@ def gradient(fn: Objective, x: Tensor) -> Tensor:
 
 def projected_step(slope: Tensor, x: Tensor, onto: ConstraintSet, eta: float, rule: Rule = plain) -> Tensor:
     """One step of projected gradient descent, P(x - eta * rule(slope))."""
-    return onto.project(x - eta * rule(slope))
+    return onto.project(torch.sub(x, rule(slope), alpha=eta))
 
 
 def projected_descent(  # noqa: PLR0913  (what a loop of steps needs, and no more)

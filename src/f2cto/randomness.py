@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -16,9 +15,15 @@ def generator(*key: int, device: torch.device | str = "cpu") -> Generator:
 
 def derived_seed(*key: int) -> int:
     """One seed for a key of non-negative integers; different keys give unrelated seeds."""
-    # The length belongs to the key: numpy alone maps (7,) and (7, 0) to the same entropy.
-    state = np.random.SeedSequence((len(key), *key)).generate_state(2, np.uint32)
-    return int(state[0]) << 31 ^ int(state[1])
+    # The mixer of Steele, Lea and Flood's SplitMix64: thousands of generators are made in a run, and numpy's seed
+    # sequences take longer than what is drawn from them. The length belongs to the key.
+    state = len(key)
+    for part in key:
+        state = (state + 0x9E3779B97F4A7C15 * (part + 1)) % 2**64
+        state = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+        state = ((state ^ state >> 27) * 0x94D049BB133111EB) % 2**64
+        state ^= state >> 31
+    return state >> 1
 
 
 def anywhere(onto: ConstraintSet, like: Tensor, rng: Generator) -> Tensor:

@@ -11,14 +11,21 @@ from torch import Tensor
 from f2cto.descent import gradient
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
-from f2cto.selectors.base import run
+from f2cto.selectors.base import Shard, run
 from f2cto.selectors.catalogue import parameter_radius
-from f2cto.selectors.f2cto import F2cto, standardised
+from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
+from f2cto.selectors.f2cto_stages import Team, blocks_of, standardised
 from f2cto.selectors.greedy_match import _herd
+from f2cto.trilevel.coreset import RobustCoreset
+from f2cto.trilevel.program import Stage
 from f2cto.trilevel.settings import Hat, Penalties, Start, Stopping
 from f2cto.trilevel.worker import refine, update
 from testing.shards import federation
+
+
+def stage_of(method: F2cto, shard: Shard, t: int) -> Stage:
+    return method.stages()(Team((shard,)), t)
 
 
 def test_standardised_inside_each_group() -> None:
@@ -40,14 +47,15 @@ def test_standardised_is_scale_free_and_clipped() -> None:
 def test_stage_resolves_units_and_ramp() -> None:
     shard = federation(size=5)[0]
     method = F2cto(F2ctoSettings(weighting=Weighting(step=0.05, noise=0.1, draws=4000)), radius=3.0)
-    first, late = method.stage(shard, 0), method.stage(shard, 100)
+    first, late = stage_of(method, shard, 0), stage_of(method, shard, 100)
     assert late.settings.eta.alpha == pytest.approx(0.05 / 5)
     assert late.settings.eta.p == pytest.approx(2.5 * 0.1 / 3)
     assert first.settings.eta.p == pytest.approx(late.settings.eta.p / 20)
     assert late.settings.hat == Hat(1, 10, waits=True)
-    topk = late.problem.topk  # type: ignore[attr-defined]
-    assert float(topk.noise.std()) == pytest.approx(0.1 / 5, rel=0.02)
-    assert not torch.equal(topk.noise, first.problem.topk.noise)  # type: ignore[attr-defined]
+    assert isinstance(first.problem, RobustCoreset)
+    assert isinstance(late.problem, RobustCoreset)
+    assert float(late.problem.topk.noise.std()) == pytest.approx(0.1 / 5, rel=0.02)
+    assert not torch.equal(late.problem.topk.noise, first.problem.topk.noise)
     far = torch.full_like(shard.x, 9.0)
     assert float(late.problem.sets.P.project(far).max()) == pytest.approx(0.1)
     assert float((shard.x + late.problem.sets.P.project(far)).max()) <= 1.0 + 1e-6
@@ -57,10 +65,11 @@ def test_initial_weights_are_uniform_in_each_class() -> None:
     shard = federation(count=24, size=4)[0]
     method = F2cto(F2ctoSettings(), radius=3.0)
     alpha = method.program().start(shard).at.alpha
-    places = [block.size for block in method.blocks(shard)]
-    assert sorted(places) == [1, 1, 2]
-    for block in method.blocks(shard):
-        assert torch.allclose(alpha[block.members], torch.tensor(block.size / 4 / len(block.members)))
+    blocks = blocks_of(shard, classwise=True)
+    assert sorted(blocks.sizes.tolist()) == [1, 1, 2]
+    for block, size in enumerate(blocks.sizes.tolist()):
+        members = blocks.members(block)
+        assert torch.allclose(alpha[members], torch.tensor(size / 4 / len(members)))
 
 
 def test_workers_with_few_places_cover_all_classes_together() -> None:
@@ -89,7 +98,7 @@ def test_own_steps_attack_exactly_if_the_penalties_say_so() -> None:
     settings = F2ctoSettings(perturbation=Perturbation(form=Form.PENALTY, ramp=0), penalties=Penalties(2, 1, 2, 2))
     method = F2cto(settings, radius=9.0)
     w = shard.model.own()
-    stage = method.stage(shard, 0)
+    stage = stage_of(method, shard, 0)
 
     def added_loss(penalties: Penalties) -> tuple[float, float]:
         state = method.program().start(shard)
@@ -185,7 +194,7 @@ def test_the_signal_is_adversarial_gradient_matching() -> None:
     program = method.program()
     alpha = torch.rand(24, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     state = program.start(shard)
-    state = replace(state, at=replace(state.at, alpha=method.stage(shard, 0).problem.sets.A.project(alpha)))
+    state = replace(state, at=replace(state.at, alpha=stage_of(method, shard, 0).problem.sets.A.project(alpha)))
     first, reply = program.run("refine", shard, state, Message({"w": w}))
     assert torch.equal(reply.vectors["w_hat"], w)
     state, reply = program.run("update", shard, first, Message({"w_hat": w}))
@@ -208,7 +217,7 @@ def test_one_refinement_serves_both() -> None:
     shard = federation(workers=1)[0]
     shard = replace(shard, x=shard.x.double())
     method = F2cto(F2ctoSettings(), radius=50.0)
-    stage = method.stage(shard, 30)
+    stage = stage_of(method, shard, 30)
     assert stage.settings.shared_refinement
     state = method.program().start(shard)
     state = replace(state, at=replace(state.at, w=shard.model.own().double()))
@@ -224,4 +233,4 @@ def test_one_refinement_serves_both() -> None:
 )
 def test_refinements_that_differ_are_not_shared(apart: Perturbation) -> None:
     method = F2cto(F2ctoSettings(perturbation=apart), radius=3.0)
-    assert not method.stage(federation()[0], 0).settings.shared_refinement
+    assert not stage_of(method, federation()[0], 0).settings.shared_refinement

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from f2cto.constraints import L2Ball, LinfBall, Simplex
 from f2cto.descent import gradient, sign
 from f2cto.trilevel import worker
-from f2cto.trilevel.coreset import Block, RobustCoreset, TopK, smoothed_topk
+from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK, smoothed_topk
 from f2cto.trilevel.master import aggregate, average
 from f2cto.trilevel.penalty import penalised
 from f2cto.trilevel.problem import Point, Refined, Sets, objective
@@ -62,7 +62,8 @@ PROBLEM = RobustCoreset(
     x=X,
     y=Y,
     sets=Sets(A=Simplex(), Q=LinfBall(0.5), W=L2Ball(2.0), P=LinfBall(0.25)),
-    topk=TopK(LAMBDA, (Block(torch.arange(2), 1),), NOISE),
+    topk=TopK(LAMBDA, Blocks(torch.zeros(2, dtype=torch.long), torch.tensor([1])), lambda: NOISE),
+    every=torch.full((2,), 0.5, dtype=torch.float64),
 )
 ALPHA, W = vector(0.6, 0.4), vector(0.5, -0.2)
 Q = torch.tensor([[0.1, -0.1], [0.2, 0.0]], dtype=torch.float64)
@@ -120,7 +121,7 @@ def test_eq_1_level_by_level() -> None:
 
 
 def test_eq_1_with_the_papers_sums() -> None:
-    literal = replace(PROBLEM, sums=True)
+    literal = replace(PROBLEM, every=vector(1.0, 1.0))
     close(literal.f1(ALPHA, Q, W, P), loss(W, Q).sum() - LAMBDA * TOPK)
     close(literal.f2_eval(ALPHA, Q, W), -loss(W, Q).sum())
 
@@ -135,8 +136,8 @@ def test_smoothed_topk_gradient_is_the_inclusion_probability() -> None:
 
 
 def test_topk_blocks_add_up() -> None:
-    blocks = (Block(torch.tensor([0, 2]), 1), Block(torch.tensor([1]), 1), Block(torch.tensor([3]), 0))
-    topk = TopK(2.0, blocks, NOISE[:, :1].expand(2, 4))
+    blocks = Blocks(torch.tensor([0, 1, 0, 2]), torch.tensor([1, 1, 0]))
+    topk = TopK(2.0, blocks, lambda: NOISE[:, :1].expand(2, 4))
     # Per draw the noise is one number (0, then 0.3) for all: max(0.1, 0.5) + 0.2, plus twice the mean noise 0.15.
     close(topk(vector(0.1, 0.2, 0.5, 0.2)), 2.0 * (0.7 + 2 * 0.15))
 

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from f2cto.federation.in_process import InProcess
+from f2cto.federation.joint import Joint, in_this_process
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
+from f2cto.selectors.f2cto_stages import Team
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.problem import Sets
 from f2cto.trilevel.program import Stage, TrilevelProgram
@@ -50,13 +52,16 @@ def shards() -> list[Shard]:
 
 
 def final_states(method: F2cto, *, readable: bool, chunk: int = 0) -> list[WorkerState]:
-    def stage(shard: Shard, t: int) -> Stage:
-        made = method.stage(shard, t)
+    stages = method.stages()
+
+    def stage(team: Team, t: int) -> Stage:
+        made = stages(team, t)
         assert isinstance(made.problem, RobustCoreset)
         problem = replace(made.problem, chunk=chunk)
         return replace(made, problem=Readable(problem) if readable else problem)
 
-    engine = InProcess(TrilevelProgram[Shard](stage, method.initial, method.settings.local_rounds), shards())
+    teams = [Team((shard,)) for shard in shards()]
+    engine = InProcess(TrilevelProgram[Team](stage, stages.initial, method.settings.local_rounds), teams)
     method.lead(engine.ask, shards()[0].model.own().double(), lambda _: None)
     return engine.states
 
@@ -130,7 +135,7 @@ def test_frozen_alpha() -> None:
 def test_topk_by_one_sort(classwise: bool) -> None:  # noqa: FBT001
     method = F2cto(F2ctoSettings(weighting=Weighting(classwise=classwise)), radius=9.0)
     shard = shards()[0]
-    problem = method.stage(shard, 3).problem
+    problem = method.stages()(Team((shard,)), 3).problem
     assert isinstance(problem, RobustCoreset)
     alpha = torch.rand(12, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
     value = problem.topk(alpha)
@@ -142,12 +147,11 @@ def test_topk_by_one_sort(classwise: bool) -> None:  # noqa: FBT001
 def test_passes_are_counted_as_the_equations_need_them() -> None:
     """Exact form: R input gradients, w^'s step, one pass at w (for alpha, w and the accuracy), one at w^."""
     calls: list[tuple[int, bool]] = []
-    shard = shards()[0]
-    method = F2cto(F2ctoSettings(), radius=9.0)
-    program = method.program()
+    method = F2cto(F2ctoSettings(stopping=Stopping(iterations=2)), radius=9.0)
+    stages = method.stages()
 
-    def counting_stage(s: Shard, t: int) -> Stage:
-        made = method.stage(s, t)
+    def counting(team: Team, t: int) -> Stage:
+        made = stages(team, t)
         assert isinstance(made.problem, RobustCoreset)
         inner = made.problem.evaluate
 
@@ -157,10 +161,30 @@ def test_passes_are_counted_as_the_equations_need_them() -> None:
 
         return replace(made, problem=replace(made.problem, evaluate=evaluate))
 
-    counted = replace(program, stage=counting_stage)
-    engine = InProcess(counted, [shard])
-    method = replace(method, settings=replace(method.settings, stopping=Stopping(iterations=2)))
-    method.lead(engine.ask, shard.model.own().double(), lambda _: None)
-    first, second = calls[:5], calls[5:]
-    assert first == [(12, True)] * 3 + [(12, True), (12, False)]  # w^ rests when it is synchronised
+    team = Team(tuple(shards()))
+    engine = InProcess(TrilevelProgram[Team](counting, stages.initial), [team])
+    method.lead(engine.ask, team.shards[0].model.own().double(), lambda _: None)
+    first, second = calls[:4], calls[4:]
+    assert first == [(12, True)] * 3 + [(12, True)]  # synchronised, w^ rests and is w: its pass is known
     assert second == [(12, True)] * 3 + [(12, True)] + [(12, True), (12, False)]
+
+
+@pytest.mark.parametrize("settings", [F2ctoSettings(), F2ctoSettings(weighting=Weighting(classwise=False))])
+def test_a_team_is_its_workers(settings: F2ctoSettings) -> None:
+    """Three workers of different size as one, against each on its own: the same states after 20 iterations."""
+    three = [
+        replace(shard, x=shard.x[: 9 + i].double(), y=shard.y[: 9 + i])
+        for i, shard in enumerate(federation(workers=3, count=12, size=4))
+    ]
+    method = F2cto(replace(settings, stopping=Stopping(iterations=20)), radius=99.0)
+    joint, apart = in_this_process(method.program(), three), InProcess(method.program(), three)
+    assert isinstance(joint, Joint)
+    w = three[0].model.own().double()
+    one, two = (method.lead(engine.ask, w, lambda _: None) for engine in (joint, apart))
+    torch.testing.assert_close(one.w, two.w, rtol=0, atol=1e-9)
+    same([state for state in joint.states if isinstance(state, WorkerState)], apart.states)
+    for a, b in zip(one.history, two.history, strict=True):
+        assert a.gap == pytest.approx(b.gap, rel=1e-6)
+        assert a.objective == pytest.approx(b.objective, rel=1e-9)
+    assert vars(joint.traffic.down) == vars(apart.traffic.down)
+    assert vars(joint.traffic.up) == vars(apart.traffic.up)

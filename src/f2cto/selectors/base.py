@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from f2cto.federation.engine import Program, Traffic
-from f2cto.federation.in_process import InProcess
+from f2cto.federation.joint import in_this_process
 from f2cto.message import Ask, Message
 from f2cto.models import FlatModel
 from f2cto.randomness import generator
@@ -71,7 +71,7 @@ class Result:
 
 def run(selector: Selector, shards: Sequence[Shard], w: Tensor, on_round: OnRound = lambda _: None) -> Result:
     """Run a selector with all workers in this process."""
-    engine = InProcess(selector.program(), shards)
+    engine = in_this_process(selector.program(), shards)
     solution = selector.lead(engine.ask, w, on_round)
     coresets = [selector.coreset(shard, state) for shard, state in zip(shards, engine.states, strict=True)]
     return Result(coresets, solution, engine.traffic)

@@ -6,26 +6,24 @@ Optimization Over Distributed Networks for Robust Coreset Selection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from f2cto.attacks.base import Range, perturbations
-from f2cto.constraints import L2Ball, Simplices
-from f2cto.descent import Rule, plain, sign
-from f2cto.message import Ask
-from f2cto.randomness import generator
+from f2cto.attacks.base import Range
+from f2cto.constraints import L2Ball
+from f2cto.message import Ask, Message
 from f2cto.selectors.base import Coreset, OnRound, Shard
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, StepRule, Unit, WeightRule
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form
+from f2cto.selectors.f2cto_stages import Stages, Team, blocks_of
 from f2cto.selectors.greedy_match import greedy_match
-from f2cto.selectors.quotas import in_turn, quotas
-from f2cto.trilevel.coreset import Block, RobustCoreset, TopK
+from f2cto.selectors.quotas import in_turn
 from f2cto.trilevel.master import Master, Solution, solve
-from f2cto.trilevel.problem import Point, Sets
-from f2cto.trilevel.program import Stage, TrilevelProgram, no_parameters
-from f2cto.trilevel.settings import Hat, Rules, Settings, StepSizes
+from f2cto.trilevel.problem import Point, Refined
+from f2cto.trilevel.program import TrilevelProgram
+from f2cto.trilevel.settings import Start
 from f2cto.trilevel.worker import WorkerState
 
 
@@ -44,9 +42,13 @@ class F2cto:
     radius: float
     valid: Range = field(default_factory=Range)
 
-    def program(self) -> TrilevelProgram[Shard]:
+    def stages(self) -> Stages:
+        """What a worker faces, iteration by iteration."""
+        return Stages(self.settings, self.radius, self.valid)
+
+    def program(self) -> CoresetProgram:
         """What runs at each worker."""
-        return TrilevelProgram(self.stage, self.initial, self.settings.local_rounds)
+        return CoresetProgram(self.settings, self.stages())
 
     def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
         """The master's side: Algorithm 1."""
@@ -60,99 +62,65 @@ class F2cto:
             order = greedy_match(shard, state.at.w, state.refined.p_star)
         else:
             order = alpha.argsort(descending=True, stable=True)
-        picks = [order[torch.isin(order, b.members)][: b.size] for b in self.blocks(shard)]
+        blocks = blocks_of(shard, classwise=self.settings.weighting.classwise)
+        picks = [order[blocks.groups[order] == b][:size] for b, size in enumerate(blocks.sizes.tolist())]
         indices = in_turn(picks, shard.first)
         weights = alpha[indices]
         total = weights.sum()
         return Coreset(indices, weights / total if total > 0 else torch.full_like(weights, 1 / len(weights)))
 
-    def initial(self, shard: Shard) -> Point:
-        """Uniform weights in each block, no perturbations."""
-        zeros = torch.zeros_like(shard.x)
-        # Projecting a constant vector on a product of simplices spreads each total evenly.
-        return Point(alpha=shard.x.new_zeros(len(shard.y)), q=zeros, w=no_parameters(shard.x), p=zeros)
 
-    def stage(self, shard: Shard, t: int) -> Stage:
-        """The worker's problem and settings in iteration t."""
-        rng = generator(shard.seed, shard.worker, t)
-        blocks = self.blocks(shard)
-        problem = RobustCoreset(
-            evaluate=shard.model.evaluate,
-            x=shard.x,
-            y=shard.y,
-            sets=self._sets(shard, blocks, self.settings.perturbation.scale(t)),
-            topk=self._topk(shard, blocks, rng),
-            sums=self.settings.proxy.sums,
-        )
-        return Stage(problem, self._solver_settings(shard, blocks, self.settings.perturbation.scale(t)), rng)
+class CoresetProgram:
+    """The trilevel program over teams: for one worker, or for all that this process holds as one."""
 
-    def blocks(self, shard: Shard) -> tuple[Block, ...]:
-        """Who competes with whom: the samples of one class, or all."""
-        if not self.settings.weighting.classwise:
-            return (Block(torch.arange(len(shard.y)), shard.size),)
-        places = quotas(shard.y, shard.size, shard.first).tolist()
-        return tuple(Block((shard.y == c).nonzero().flatten(), n) for c, n in enumerate(places))
+    def __init__(self, settings: F2ctoSettings, stages: Stages) -> None:
+        """Keep what the stages keep; all else is in the states."""
+        self._settings = settings
+        self._inner = TrilevelProgram[Team](stages, stages.initial, settings.local_rounds)
+        self._teams: dict[Shard, Team] = {}
 
-    def _sets(self, shard: Shard, blocks: tuple[Block, ...], scale: float) -> Sets:
-        groups = _groups(blocks, len(shard.y))
-        totals = torch.tensor([b.size / shard.size for b in blocks], dtype=torch.float64)
-        a = self.settings.perturbation
-        return Sets(
-            A=Simplices(groups, totals),
-            Q=perturbations(shard.x, a.eval_radius * scale, self.valid),
-            W=L2Ball(self.radius),
-            P=perturbations(shard.x, a.train_radius * scale, self.valid),
-        )
+    def start(self, shard: Shard | Team) -> WorkerState:
+        """The private state before the first message."""
+        return self._inner.start(self._team(shard))
 
-    def _topk(self, shard: Shard, blocks: tuple[Block, ...], rng: torch.Generator) -> TopK:
-        level = self.settings.weighting
-        draws = torch.randn(level.draws, len(shard.y), generator=rng, dtype=shard.x.dtype)
-        return TopK(level.topk, blocks, draws * (level.noise * self._unit(shard)))
+    def run(self, phase: str, shard: Shard | Team, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
+        """Answer one message."""
+        return self._inner.run(phase, self._team(shard), state, message)
 
-    def _unit(self, shard: Shard) -> float:
-        return 1 / shard.size if self.settings.weighting.unit is Unit.KEPT else 1.0
+    def joined(self, shards: Sequence[Shard]) -> Team | None:
+        """All workers as one, if each would do the same work apart.
 
-    def _solver_settings(self, shard: Shard, blocks: tuple[Block, ...], scale: float) -> Settings:
-        level, proxy, attack = self.settings.weighting, self.settings.proxy, self.settings.perturbation
-        steps: Rule = sign if attack.rule is StepRule.SIGN else plain
-        scaled = partial(standardised, groups=_groups(blocks, len(shard.y)), count=len(blocks))
-        return Settings(
-            eta=StepSizes(
-                alpha=level.step * self._unit(shard),
-                q=attack.step_size(attack.eval_radius, scale),
-                w=proxy.step,
-                p=attack.step_size(attack.train_radius, scale),
-                w_hat=proxy.hat_step,
-            ),
-            penalties=self.settings.penalties,
-            steps=attack.steps,
-            start=attack.start,
-            hat=Hat(proxy.hat_steps, proxy.sync_every, proxy.waits),
-            rules=Rules(alpha=scaled if level.rule is WeightRule.STANDARDISED else plain, q=steps, p=steps),
-            exact=attack.form is Form.EXACT,
-            interior=1e-3 if attack.form is Form.EXACT else 0.0,
-            shared_refinement=attack.one_problem,
-            frozen_alpha=level.frozen,
-        )
+        Local rounds and the steps of Eq. (14) need each worker's own w, random starts its own generator, and workers
+        that keep different numbers have different steps. What remains apart: Eq. (9) projects every w^_i before the
+        mean, a team projects the mean; the two agree wherever the ball of W is not active.
+        """
+        s = self._settings
+        alone = s.local_rounds > 1 or s.perturbation.form is not Form.EXACT or s.perturbation.start is Start.RANDOM
+        if alone or len(shards) == 1 or len({shard.size for shard in shards}) > 1:
+            return None
+        return Team(tuple(shards))
 
+    def parted(self, joined: Team, state: WorkerState) -> list[WorkerState]:
+        """The states of the single workers."""
+        count = len(joined.shards)
+        at, known = state.at, state.refined
+        columns = (at.alpha * count, at.q, at.p, known.p_star, known.q_star, known.p_hat)
+        parts = zip(*(torch.split_with_sizes(column, joined.counts) for column in columns), strict=True)
+        return [
+            WorkerState(
+                t=state.t,
+                at=Point(alpha=alpha, q=q, w=at.w, p=p),
+                refined=Refined(p_star=p_star, q_star=q_star, w_hat=known.w_hat, p_hat=p_hat),
+            )
+            for alpha, q, p, p_star, q_star, p_hat in parts
+        ]
 
-def standardised(g: Tensor, groups: Tensor, count: int, clip: float = 3.0) -> Tensor:
-    """A gradient centred, scaled to unit deviation and clipped inside each group: free of the loss's scale.
+    def replies(self, joined: Team, reply: Message) -> list[Message]:
+        """The team's reply in the name of each worker; squared moves are sums, so that each has its share."""
+        count = len(joined.shards)
+        shares = {n: value / count if n.endswith("_move") else value for n, value in reply.scalars.items()}
+        return [replace(reply, scalars=shares)] * count
 
-    Where a group says nothing (one member, or all equal) the answer is zero, not noise.
-    """
-    size = torch.bincount(groups, minlength=count).clamp(min=1).to(g.dtype)
-    mean = g.new_zeros(count).index_add(0, groups, g) / size
-    centred = g - mean[groups]
-    deviation = (g.new_zeros(count).index_add(0, groups, centred.square()) / size).sqrt()
-    floor = torch.finfo(g.dtype).eps * mean.abs().clamp(min=1)
-    scale = torch.where(deviation > floor, 1 / deviation.clamp(min=1e-30), torch.zeros_like(deviation))
-    return (centred * scale[groups]).clamp(-clip, clip)
-
-
-def _groups(blocks: tuple[Block, ...], count: int) -> Tensor:
-    """The block of each sample."""
-    groups = torch.empty(count, dtype=torch.long)
-    for number, block in enumerate(blocks):
-        groups[block.members] = number
-    return groups
+    def _team(self, shard: Shard | Team) -> Team:
+        """A worker as a team of one; always the same, so that stages know it again."""
+        return shard if isinstance(shard, Team) else self._teams.setdefault(shard, Team((shard,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,11 +32,25 @@ def smoothed_topk(alpha: Tensor, noise: Tensor, size: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Samples that compete with each other for `size` places: all of a worker's, or those of one class."""
+class Blocks:
+    """Samples that compete with each other for places: all of a worker's, or those of one class."""
 
-    members: Tensor  # indices into the shard
-    size: int
+    groups: Tensor  # the block 0..B-1 of each sample, (M,)
+    sizes: Tensor  # the places in each block, (B,)
+
+    def members(self, block: int) -> Tensor:
+        """The samples of a block, in their own order."""
+        return (self.groups == block).nonzero().flatten()
+
+    @cached_property
+    def table(self) -> Tensor:
+        """The samples of every block, filled up with -1.  (B, longest)."""
+        counts = torch.bincount(self.groups, minlength=len(self.sizes))
+        order = self.groups.argsort(stable=True)
+        place = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[self.groups[order]]
+        table = order.new_full((len(counts), int(counts.max())), -1)
+        table[self.groups[order], place] = order
+        return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +58,18 @@ class TopK:
     """The regulariser of level 1: lambda times the smoothed top-K sums of all blocks."""
 
     weight: float  # lambda
-    blocks: tuple[Block, ...]
-    noise: Tensor  # (S, M): drawn outside, which makes f1 a function and not a lottery
+    blocks: Blocks
+    draw: Callable[[], Tensor]  # the noise, (S, M); always the same, which makes f1 a function and not a lottery
+
+    @cached_property
+    def noise(self) -> Tensor:
+        """The draws of z, made when they are first needed.  (S, M)."""
+        return self.draw()
 
     def __call__(self, alpha: Tensor) -> Tensor:
         """The regulariser's value: the definition, block by block."""
-        terms = [smoothed_topk(alpha[b.members], self.noise[:, b.members], b.size) for b in self.blocks if b.size]
+        blocks = [(self.blocks.members(b), size) for b, size in enumerate(self.blocks.sizes.tolist()) if size]
+        terms = [smoothed_topk(alpha[members], self.noise[:, members], size) for members, size in blocks]
         return self.weight * sum(terms, start=alpha.new_zeros(()))
 
     def value(self, alpha: Tensor) -> Tensor:
@@ -64,23 +85,19 @@ class TopK:
 
     def _ranked(self, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Noisy weights sorted downwards in each block, whose they are, and which places count.  (S, B, longest)."""
-        longest = max(len(b.members) for b in self.blocks)
-        members = torch.stack(
-            [torch.nn.functional.pad(b.members, (0, longest - len(b.members)), value=-1) for b in self.blocks]
-        )
-        noisy = (alpha + self.noise)[:, members].masked_fill(members < 0, -torch.inf)
+        table = self.blocks.table
+        noisy = (alpha + self.noise)[:, table].masked_fill(table < 0, -torch.inf)
         ordered, order = noisy.sort(dim=-1, descending=True)
-        sizes = torch.tensor([b.size for b in self.blocks], device=alpha.device)
-        on_top = torch.arange(longest, device=alpha.device) < sizes[:, None]
-        return ordered, members.expand_as(order).gather(-1, order), on_top
+        on_top = torch.arange(table.shape[1], device=alpha.device) < self.blocks.sizes[:, None]
+        return ordered, table.expand_as(order).gather(-1, order), on_top
 
 
 @dataclass(frozen=True, eq=False)
 class RobustCoreset:
     """Weigh samples so that a model trained robustly on them has a small robust loss on all of them.
 
-    The paper sums f1 and f2_eval over samples while f2_train is a weighted mean. `sums=False` takes means instead, so
-    that the penalties need not grow with the shard.
+    The paper sums f1 and f2_eval over samples while f2_train is a weighted mean. `every` is the weight of each sample
+    in f1 and f2_eval: ones are the letter, 1/M makes them means, so that the penalties need not grow with the shard.
     """
 
     evaluate: Evaluate
@@ -88,16 +105,16 @@ class RobustCoreset:
     y: Tensor  # (M,)
     sets: Sets
     topk: TopK
-    sums: bool = False
+    every: Tensor  # (M,)
     chunk: int = 0  # samples in one pass of the fast form; 0: all
 
     def f1(self, alpha: Tensor, q: Tensor, w: Tensor, p: Tensor) -> Tensor:  # noqa: ARG002  (the protocol's signature)
         """The robust loss on all samples minus the smoothed top-K term: level 1 of Eq. (1)."""
-        return self._total(self.losses(w, q)) - self.topk(alpha)
+        return self.every @ self.losses(w, q) - self.topk(alpha)
 
     def f2_eval(self, alpha: Tensor, q: Tensor, w: Tensor) -> Tensor:  # noqa: ARG002
         """Minus the loss on all samples, so that q attacks: level 2 of Eq. (1), first problem."""
-        return -self._total(self.losses(w, q))
+        return -self.every @ self.losses(w, q)
 
     def f2_train(self, alpha: Tensor, w: Tensor, p: Tensor) -> Tensor:
         """The weighted robust training loss: level 2 of Eq. (1), second problem."""
@@ -114,6 +131,3 @@ class RobustCoreset:
     def slopes(self) -> SampleSlopes:
         """The short way to the gradients."""
         return SampleSlopes(self)
-
-    def _total(self, losses: Tensor) -> Tensor:
-        return losses.sum() if self.sums else losses.mean()

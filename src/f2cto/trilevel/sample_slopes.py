@@ -51,7 +51,7 @@ class SampleSlopes:
 
     def f2_eval_q(self, at: Point) -> Tensor:
         """-grad l_k, over M if f1 is a mean."""
-        return self._input_slope(at.w, at.q, -self._every(at))
+        return self._input_slope(at.w, at.q, -self.problem.every)
 
     def g2_p(self, at: Point, p_star: Tensor, phi: float) -> Tensor:
         """(1 - phi) alpha_k grad l_k: V3 does not depend on p."""
@@ -73,11 +73,11 @@ class SampleSlopes:
     def q(self, at: Point, known: Refined, c: Penalties) -> Tensor:
         """(1 - rho_1) grad l_k: V2^(1) does not depend on q."""
         del known
-        return self._input_slope(at.w, at.q, (1 - c.rho_1) * self._every(at))
+        return self._input_slope(at.w, at.q, (1 - c.rho_1) * self.problem.every)
 
     def w(self, at: Point, known: Refined, c: Penalties) -> tuple[float, Tensor]:
         """One backward pass over the four terms in which w appears."""
-        every = self._every(at)
+        every = self.problem.every
         terms = [
             (at.q, (1 - c.rho_1) * every),
             (known.q_star, c.rho_1 * every),
@@ -97,10 +97,6 @@ class SampleSlopes:
         """The share of samples that the model got right under attack, in the first pass that was made."""
         first = next(iter(self._seen.values()), None)
         return {} if first is None else {"robust_accuracy": float(first.hits.double().mean())}
-
-    def _every(self, at: Point) -> Tensor:
-        """The weight of each sample in f1."""
-        return torch.full_like(at.alpha, 1.0 if self.problem.sums else 1 / len(at.alpha))
 
     def _losses(self, w: Tensor, perturbation: Tensor, *, graph: bool = False) -> Tensor:
         """The losses of all samples, as numbers."""
@@ -128,13 +124,20 @@ class SampleSlopes:
 
     def _input_slope(self, w: Tensor, perturbation: Tensor, weights: Tensor) -> Tensor:
         """The gradient in the perturbation of the weighted sum of losses; samples of weight zero are not passed."""
+        parts = list(self._parts(weights))
+        if len(parts) == 1 and isinstance(parts[0], slice):
+            return self._input_slope_of(w, perturbation, weights, parts[0])
         slope = torch.zeros_like(perturbation)
-        for rows in self._parts(weights):
-            d = perturbation[rows].detach().requires_grad_()
-            with torch.enable_grad():
-                losses, _ = self.problem.evaluate(w, self.problem.x[rows] + d, self.problem.y[rows])
-            (slope[rows],) = torch.autograd.grad(losses @ weights[rows], d)
+        for rows in parts:
+            slope[rows] = self._input_slope_of(w, perturbation, weights, rows)
         return slope
+
+    def _input_slope_of(self, w: Tensor, perturbation: Tensor, weights: Tensor, rows: slice | Tensor) -> Tensor:
+        # The gradient in the perturbation is the gradient in their sum.
+        there = (self.problem.x[rows] + perturbation[rows]).detach().requires_grad_()
+        with torch.enable_grad():
+            losses, _ = self.problem.evaluate(w, there, self.problem.y[rows])
+        return torch.autograd.grad(losses @ weights[rows], there)[0]
 
     def _parameter_slope(self, w: Tensor, terms: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The weighted sum of losses over all terms, and its gradient in w."""
