@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "randomness": {"constraints"},
     "models": {"randomness"},
     "trilevel": {"constraints", "descent", "message", "randomness"},
+    "hypergradient": {"constraints", "descent", "randomness", "trilevel"},
     "federation": {"message"},
     "data": set(),
     "attacks": {"constraints", "descent", "randomness"},
@@ -33,10 +34,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"attacks", "config", "data", "evaluation", "models", "randomness", "records", "selection", "selectors"},
         *{"training", "trilevel"},
     },
+    "resnet": set(),
+    "bench": {
+        *{"federation", "message", "models", "randomness", "resnet", "selectors", "trilevel"},
+    },
     "report": {"records"},
     "presets": {"config"},
     "folder": {"config", "records"},
     "cli": {
+        "bench",
         "config",
         "data",
         "experiment",

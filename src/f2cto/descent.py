@@ -10,8 +10,8 @@ from torch import Tensor
 from f2cto.constraints import ConstraintSet
 
 Objective = Callable[[Tensor], Tensor]  # to a number
-Slope = Callable[[Tensor], Tensor]  # to the gradient there
-Rule = Callable[[Tensor], Tensor]  # from a gradient to the direction to step against
+Slope = Callable[[Tensor], Tensor]  # to the gradient there, in a tensor of its own
+Rule = Callable[[Tensor], Tensor]  # from a gradient, which it may write over, to the direction to step against
 
 
 def plain(gradient: Tensor) -> Tensor:
@@ -20,8 +20,8 @@ def plain(gradient: Tensor) -> Tensor:
 
 
 def sign(gradient: Tensor) -> Tensor:
-    """The steepest direction in the l-infinity norm: the steps of PGD attacks."""
-    return gradient.sign()
+    """The steepest direction in the l-infinity norm: the steps of PGD attacks. Written over the gradient."""
+    return gradient.sign_()
 
 
 def value_and_gradient(fn: Objective, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,5 +51,6 @@ def projected_descent(  # noqa: PLR0913  (what a loop of steps needs, and no mor
     """`steps` steps of projected gradient descent from the projection of `x`."""
     x = onto.project(x)
     for _ in range(steps):
-        x = projected_step(slope(x), x, onto, eta, rule)
+        direction = rule(slope(x))  # nobody else holds it, so that the step may be made in its place
+        x = onto.project(torch.sub(x, direction, alpha=eta, out=direction))
     return x

@@ -66,6 +66,19 @@ class FlatModel:
         logits = self.logits(w, x)
         return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
 
+    def pass_bytes(self, x: Tensor) -> int:
+        """About how much memory one sample's forward pass keeps for the backward pass; `x` is one sample."""
+        floats = [x.numel()]
+        leaves = [part for part in self._module.modules() if not list(part.children())]
+        handles = [part.register_forward_hook(lambda _, __, out: floats.append(out.numel())) for part in leaves]
+        try:
+            with torch.no_grad():
+                self.logits(self.own().to(x.dtype), x)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return sum(floats) * x.element_size()
+
     def features(self, w: Tensor, x: Tensor) -> Tensor:
         """What goes into the last linear layer.  (M, width)."""
         linear = [part for part in self._module.modules() if isinstance(part, nn.Linear)]

@@ -234,3 +234,13 @@ def test_one_refinement_serves_both() -> None:
 def test_refinements_that_differ_are_not_shared(apart: Perturbation) -> None:
     method = F2cto(F2ctoSettings(perturbation=apart), radius=3.0)
     assert not stage_of(method, federation()[0], 0).settings.shared_refinement
+
+
+def test_classes_without_a_place_are_attacked_all_the_same() -> None:
+    """They cannot be kept, but f1 is the robust loss on all samples: a shared refinement must reach them."""
+    shard = federation(workers=1, size=1)[0]
+    method = F2cto(F2ctoSettings(perturbation=Perturbation(ramp=0)), radius=9.0)
+    program = method.program()
+    state, _ = program.run("refine", shard, program.start(shard), Message({"w": shard.model.own()}))
+    inside = (shard.x > 0.1) & (shard.x < 0.9)
+    assert float((state.refined.q_star.abs() == 0)[inside].double().mean()) < 0.05

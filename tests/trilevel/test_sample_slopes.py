@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -16,34 +16,11 @@ from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.trilevel.coreset import RobustCoreset
-from f2cto.trilevel.problem import Sets
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Penalties, Start, Stopping
+from f2cto.trilevel.slopes import Readable
 from f2cto.trilevel.worker import WorkerState
 from testing.shards import federation
-
-
-@dataclass(frozen=True, eq=False)
-class Readable:
-    """A problem that hides its short way, so that the solver goes by the definitions."""
-
-    problem: RobustCoreset
-
-    @property
-    def sets(self) -> Sets:
-        return self.problem.sets
-
-    def f1(self, alpha: Tensor, q: Tensor, w: Tensor, p: Tensor) -> Tensor:
-        return self.problem.f1(alpha, q, w, p)
-
-    def f2_eval(self, alpha: Tensor, q: Tensor, w: Tensor) -> Tensor:
-        return self.problem.f2_eval(alpha, q, w)
-
-    def f2_train(self, alpha: Tensor, w: Tensor, p: Tensor) -> Tensor:
-        return self.problem.f2_train(alpha, w, p)
-
-    def f3(self, alpha: Tensor, w: Tensor, p: Tensor) -> Tensor:
-        return self.problem.f3(alpha, w, p)
 
 
 def shards() -> list[Shard]:
@@ -51,13 +28,13 @@ def shards() -> list[Shard]:
     return [replace(shard, x=shard.x.double()) for shard in small]
 
 
-def final_states(method: F2cto, *, readable: bool, chunk: int = 0) -> list[WorkerState]:
+def final_states(method: F2cto, *, readable: bool, chunk: int = 0, keeps_graphs: bool = True) -> list[WorkerState]:
     stages = method.stages()
 
     def stage(team: Team, t: int) -> Stage:
         made = stages(team, t)
         assert isinstance(made.problem, RobustCoreset)
-        problem = replace(made.problem, chunk=chunk)
+        problem = replace(made.problem, chunk=chunk, keeps_graphs=keeps_graphs)
         return replace(made, problem=Readable(problem) if readable else problem)
 
     teams = [Team((shard,)) for shard in shards()]
@@ -118,12 +95,14 @@ def test_no_third_level() -> None:
 
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("chunk", [1, 5, 12])
-def test_chunks_change_nothing(form: Form, chunk: int) -> None:
+@pytest.mark.parametrize("keeps_graphs", [False, True])
+def test_chunks_change_nothing(form: Form, chunk: int, keeps_graphs: bool) -> None:  # noqa: FBT001
     settings = F2ctoSettings(
         perturbation=Perturbation(form=form, ramp=0), penalties=PENALTIES, stopping=Stopping(iterations=12)
     )
     method = F2cto(settings, radius=9.0)
-    same(final_states(method, readable=False), final_states(method, readable=False, chunk=chunk))
+    parts = final_states(method, readable=False, chunk=chunk, keeps_graphs=keeps_graphs)
+    same(final_states(method, readable=False), parts)
 
 
 def test_frozen_alpha() -> None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from f2cto.cli import listing, selecting
+from f2cto.cli import benching, listing, selecting
 from f2cto.config import SettingsError
 
-COMMANDS = (selecting, listing)
+COMMANDS = (selecting, listing, benching)
 
 EXAMPLES = """examples:
   f2cto select --preset digits --out runs/demo     pick samples, look at runs/demo/report.html

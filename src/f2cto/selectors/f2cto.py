@@ -6,7 +6,7 @@ Optimization Over Distributed Networks for Robust Coreset Selection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -22,7 +22,7 @@ from f2cto.selectors.greedy_match import greedy_match
 from f2cto.selectors.quotas import in_turn
 from f2cto.trilevel.master import Master, Solution, solve
 from f2cto.trilevel.problem import Point, Refined
-from f2cto.trilevel.program import TrilevelProgram
+from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Start
 from f2cto.trilevel.worker import WorkerState
 
@@ -48,7 +48,8 @@ class F2cto:
 
     def program(self) -> CoresetProgram:
         """What runs at each worker."""
-        return CoresetProgram(self.settings, self.stages())
+        stages = self.stages()
+        return CoresetProgram(self.settings, stages, stages.initial)
 
     def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
         """The master's side: Algorithm 1."""
@@ -73,10 +74,17 @@ class F2cto:
 class CoresetProgram:
     """The trilevel program over teams: for one worker, or for all that this process holds as one."""
 
-    def __init__(self, settings: F2ctoSettings, stages: Stages) -> None:
-        """Keep what the stages keep; all else is in the states."""
-        self._settings = settings
-        self._inner = TrilevelProgram[Team](stages, stages.initial, settings.local_rounds)
+    def __init__(
+        self,
+        settings: F2ctoSettings,
+        stage: Callable[[Team, int], Stage],
+        initial: Callable[[Team], Point],
+        *,
+        together: bool = True,
+    ) -> None:
+        """Keep what the stages keep; all else is in the states. `together = False` never joins workers."""
+        self._settings, self._together = settings, together
+        self._inner = TrilevelProgram[Team](stage, initial, settings.local_rounds)
         self._teams: dict[Shard, Team] = {}
 
     def start(self, shard: Shard | Team) -> WorkerState:
@@ -96,7 +104,7 @@ class CoresetProgram:
         """
         s = self._settings
         alone = s.local_rounds > 1 or s.perturbation.form is not Form.EXACT or s.perturbation.start is Start.RANDOM
-        if alone or len(shards) == 1 or len({shard.size for shard in shards}) > 1:
+        if alone or not self._together or len(shards) == 1 or len({shard.size for shard in shards}) > 1:
             return None
         return Team(tuple(shards))
 

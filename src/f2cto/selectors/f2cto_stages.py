@@ -26,6 +26,10 @@ from f2cto.trilevel.problem import Point, Sets
 from f2cto.trilevel.program import Stage, no_parameters
 from f2cto.trilevel.settings import Hat, Rules, Settings, StepSizes
 
+# Parts of a pass that stay below malloc's limit for memory it hands back at once (32 MB) are not paged in every time.
+CHUNK_BYTES = 16 * 2**20
+GRAPH_BYTES = 2**30
+
 
 @dataclass(frozen=True, eq=False)
 class Team:
@@ -70,6 +74,7 @@ class Stages:
     valid: Range
     _blocks: dict[Team, Blocks] = field(default_factory=dict)
     _sets: dict[Team, tuple[float, Sets]] = field(default_factory=dict)
+    _sample_bytes: dict[Team, int] = field(default_factory=dict)
 
     def __call__(self, team: Team, t: int) -> Stage:
         """The team's problem and settings in iteration t."""
@@ -81,6 +86,8 @@ class Stages:
             sets=self.sets(team, scale),
             topk=TopK(self.settings.weighting.topk, self.blocks(team), partial(self.noise, team, t)),
             every=self._every(team),
+            chunk=max(1, CHUNK_BYTES // self._bytes(team)),
+            keeps_graphs=len(team.y) * self._bytes(team) <= GRAPH_BYTES,
         )
         first = team.shards[0]
         return Stage(problem, self.solver_settings(team, scale), generator(first.seed, first.worker, t, 1))
@@ -119,6 +126,12 @@ class Stages:
             for s in team.shards
         ]
         return torch.cat(draws, dim=1).to(team.x.device) * (level.noise * self._unit(team))
+
+    def _bytes(self, team: Team) -> int:
+        """What one sample takes in a pass."""
+        if team not in self._sample_bytes:
+            self._sample_bytes[team] = team.shards[0].model.pass_bytes(team.x[:1])
+        return self._sample_bytes[team]
 
     def _every(self, team: Team) -> Tensor:
         """The weight of each sample in f1."""

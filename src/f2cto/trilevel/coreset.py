@@ -107,6 +107,7 @@ class RobustCoreset:
     topk: TopK
     every: Tensor  # (M,)
     chunk: int = 0  # samples in one pass of the fast form; 0: all
+    keeps_graphs: bool = True  # whether the graph of a pass over all samples fits into memory
 
     def f1(self, alpha: Tensor, q: Tensor, w: Tensor, p: Tensor) -> Tensor:  # noqa: ARG002  (the protocol's signature)
         """The robust loss on all samples minus the smoothed top-K term: level 1 of Eq. (1)."""

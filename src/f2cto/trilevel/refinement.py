@@ -44,10 +44,10 @@ def refine_w_p(problem: LocalProblem, at: Point, p_star: Tensor, settings: Setti
 
 def refined(problem: LocalProblem, at: Point, before: Refined, t: int, settings: Settings, rng: Generator) -> Refined:  # noqa: PLR0913
     """All refined points of iteration t; w^ is still the worker's own."""
-    p_star = refine_p(problem, at, _start(settings.start, at.p, before.p_star, problem.sets.P, rng), settings)
-    q_star = p_star
+    q_star = refine_q(problem, at, _start(settings.start, at.q, before.q_star, problem.sets.Q, rng), settings)
+    p_star = q_star
     if not settings.shared_refinement:
-        q_star = refine_q(problem, at, _start(settings.start, at.q, before.q_star, problem.sets.Q, rng), settings)
+        p_star = refine_p(problem, at, _start(settings.start, at.p, before.p_star, problem.sets.P, rng), settings)
     w_hat, p_hat = refine_hat(problem, at, replace(before, p_star=p_star), t, settings)
     return Refined(p_star=p_star, q_star=q_star, w_hat=w_hat, p_hat=p_hat)
 

@@ -106,8 +106,8 @@ class SampleSlopes:
         """A forward pass, from memory if it was made before; `graph` asks for one that can be gone back through."""
         key = (id(w), id(perturbation))
         if key not in self._seen:
-            # A graph over more samples than one chunk would not fit; the backward pass then makes its own.
-            graph = graph and len(self.problem.y) <= self._chunk()
+            # Where a graph over all samples would not fit, the backward pass makes its own, part by part.
+            graph = graph and self.problem.keeps_graphs
             root = self._leaf(w) if graph else w
             with torch.set_grad_enabled(graph):
                 parts = [self._evaluate(root, perturbation, s) for s in self._slices(len(self.problem.y))]
@@ -127,7 +127,8 @@ class SampleSlopes:
         parts = list(self._parts(weights))
         if len(parts) == 1 and isinstance(parts[0], slice):
             return self._input_slope_of(w, perturbation, weights, parts[0])
-        slope = torch.zeros_like(perturbation)
+        whole = all(isinstance(rows, slice) for rows in parts)
+        slope = torch.empty_like(perturbation) if parts and whole else torch.zeros_like(perturbation)
         for rows in parts:
             slope[rows] = self._input_slope_of(w, perturbation, weights, rows)
         return slope
@@ -151,7 +152,7 @@ class SampleSlopes:
             for rows in self._parts(weights):
                 with torch.enable_grad():
                     waiting.append(self._evaluate(leaf, perturbation, rows)[0] @ weights[rows])
-                if len(self.problem.y) > self._chunk():
+                if not self.problem.keeps_graphs:
                     value, slope = _gone_back(waiting, leaf, value, slope)
         return _gone_back(waiting, leaf, value, slope)
 

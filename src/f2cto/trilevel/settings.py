@@ -94,7 +94,7 @@ class Settings:
     beside attacked ones. A little weight picks the minimiser that alpha_k -> 0 leads to.
 
     `shared_refinement` lets p* be q*. That is exact where both refinements are the same computation: the losses
-    separate over samples, P = Q, steps are sign steps, and `interior` gives every sample weight.
+    separate over samples, P = Q, steps are sign steps. Where alpha_k = 0 for good it only decides what f3 leaves open.
     """
 
     eta: StepSizes

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from f2cto.descent import gradient, value_and_gradient
 from f2cto.trilevel.penalty import penalised, penalty
-from f2cto.trilevel.problem import LocalProblem, Point, Refined
+from f2cto.trilevel.problem import LocalProblem, Point, Refined, Sets
 from f2cto.trilevel.settings import Penalties
 from f2cto.trilevel.values import g2
 
@@ -124,3 +124,31 @@ class Autograd:
     def metrics(self) -> dict[str, float]:
         """Nothing is known about a problem's passes."""
         return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Readable:
+    """A problem that hides its short way, so that the solver goes by the definitions: the oracle of the fast form."""
+
+    problem: LocalProblem
+
+    @property
+    def sets(self) -> Sets:
+        """The problem's sets."""
+        return self.problem.sets
+
+    def f1(self, alpha: Tensor, q: Tensor, w: Tensor, p: Tensor) -> Tensor:
+        """The problem's f1."""
+        return self.problem.f1(alpha, q, w, p)
+
+    def f2_eval(self, alpha: Tensor, q: Tensor, w: Tensor) -> Tensor:
+        """The problem's f2_eval."""
+        return self.problem.f2_eval(alpha, q, w)
+
+    def f2_train(self, alpha: Tensor, w: Tensor, p: Tensor) -> Tensor:
+        """The problem's f2_train."""
+        return self.problem.f2_train(alpha, w, p)
+
+    def f3(self, alpha: Tensor, w: Tensor, p: Tensor) -> Tensor:
+        """The problem's f3."""
+        return self.problem.f3(alpha, w, p)

@@ -1,0 +1,65 @@
+"""`f2cto bench`: how fast the solver is on this machine, as ratios."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shlex
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = """examples:
+  f2cto bench iteration               an iteration beside the bare passes it needs
+  f2cto bench scale --json            time over workers and samples; one JSON object at the end
+  f2cto bench iteration --out results/speed
+"""
+
+
+def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to itself)
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure the solver's speed",
+        description="Measure the solver's speed, each figure a ratio taken in one run.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=["iteration", "scale"], help="what to measure")
+    parser.add_argument("--repeats", type=int, default=5, help="turns to take the median of (default: 5)")
+    parser.add_argument("--threads", type=int, default=1, help="threads torch may use (default: 1)")
+    parser.add_argument("--out", type=Path, help="folder to write NAME.json to")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object on standard output")
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Measure, show and write."""
+    # Imported here because torch takes seconds, and `f2cto --help` needs none of it.
+    import torch  # noqa: PLC0415
+
+    from f2cto.bench import BENCHMARKS  # noqa: PLC0415
+
+    torch.set_num_threads(chosen.threads)
+    results = BENCHMARKS[chosen.name](chosen.repeats, print)
+    if chosen.out:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        (chosen.out / f"{chosen.name}.json").write_text(json.dumps(document(chosen, results), indent=1) + "\n")
+    if chosen.json:
+        print(json.dumps(results))
+    return 0
+
+
+def document(chosen: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
+    """The results with what is needed to repeat them."""
+    return {
+        "command": shlex.join(["f2cto", *sys.argv[1:]]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {name: version(name) for name in ("f2cto", "torch")} | {"python": platform.python_version()},
+        "repeats": chosen.repeats,
+        "threads": chosen.threads,
+        "results": results,
+    }
