@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "randomness": {"constraints"},
     "models": {"randomness"},
     "trilevel": {"constraints", "descent", "message", "randomness"},
-    "hypergradient": {"constraints", "descent", "randomness", "trilevel"},
+    "hypergradient": {"constraints"},
     "federation": {"message"},
     "data": set(),
     "attacks": {"constraints", "descent", "randomness"},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from f2cto.bench.iteration import iteration
+from f2cto.bench.memory import memory
 from f2cto.bench.scale import scale
 
-BENCHMARKS = {"iteration": iteration, "scale": scale}
+BENCHMARKS = {"iteration": iteration, "scale": scale, "memory": memory}
 
 __all__ = ["BENCHMARKS"]
