@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "resnet": set(),
     "bench": {
-        *{"federation", "message", "models", "randomness", "resnet", "selectors", "trilevel"},
+        *{"federation", "hypergradient", "message", "models", "randomness", "resnet", "selectors", "trilevel"},
     },
     "report": {"records"},
     "presets": {"config"},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from f2cto.bench.hypergradient import hypergradient
 from f2cto.bench.iteration import iteration
 from f2cto.bench.memory import memory
 from f2cto.bench.scale import scale
 
-BENCHMARKS = {"iteration": iteration, "scale": scale, "memory": memory}
+BENCHMARKS = {"iteration": iteration, "hypergradient": hypergradient, "scale": scale, "memory": memory}
 
 __all__ = ["BENCHMARKS"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
@@ -30,6 +31,11 @@ def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int) -> dict
             if turn:
                 seconds[name].append(time.perf_counter() - began)
     return {name: median(values) for name, values in seconds.items()}
+
+
+def peak() -> int:
+    """The most memory this process has held so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def random_shards(model: FlatModel, shape: tuple[int, ...], counts: list[int], classes: int) -> list[Shard]:

@@ -5,11 +5,10 @@ Each size runs in a process of its own, since peaks never come down again.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 
-from f2cto.bench.measure import Running, Say, random_shards
+from f2cto.bench.measure import Running, Say, peak, random_shards
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.selectors.f2cto import F2cto
@@ -33,11 +32,6 @@ def peak_of(size: int) -> int:
     """Peak bytes above the data over three iterations with `size` samples."""
     model = FlatModel(fresh(lambda: mlp(3072, (256,), 10), generator(0)))
     shards = random_shards(model, (3, 32, 32), [size], 10)
-    before = _peak()
+    before = peak()
     Running(F2cto(F2ctoSettings(perturbation=Perturbation(ramp=0)), radius=1e6), shards).iterate()
-    return _peak() - before
-
-
-def _peak() -> int:
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes * 1024
+    return peak() - before

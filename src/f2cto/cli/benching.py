@@ -28,7 +28,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", choices=["iteration", "scale", "memory"], help="what to measure")
+    parser.add_argument("name", choices=["iteration", "hypergradient", "scale", "memory"], help="what to measure")
     parser.add_argument("--repeats", type=int, default=5, help="turns to take the median of (default: 5)")
     parser.add_argument("--threads", type=int, default=1, help="threads torch may use (default: 1)")
     parser.add_argument("--out", type=Path, help="folder to write NAME.json to")

@@ -33,9 +33,7 @@ class SoftRobustCoreset:
     losses: SampleLosses
     x: Tensor  # (M, *features)
     y: Tensor  # (M,)
-    penalty: (
-        float  # c: attacks are about alpha_k |grad l_k| / c long on the training side, |grad l_k| / (M c) otherwise
-    )
+    penalty: float  # c: attacks are about alpha_k |grad l_k| / c long in training, |grad l_k| / (M c) in evaluation
     ridge: float = 0.0  # mu: makes the middle level strongly convex where the loss is flat
     regulariser: Callable[[Tensor], Tensor] = nothing  # of alpha, subtracted as in Eq. (1)
 
