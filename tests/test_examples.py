@@ -6,8 +6,8 @@ from examples import robust_hyperparameters as example
 
 
 def test_learned_regularisation_beats_none_and_the_gap_falls() -> None:
-    problems, _, _ = example.hospitals()
-    learned, history = example.tune(problems, iterations=200)
+    problems, _, _ = example.hospitals(1)
+    learned, history = example.tune(problems, iterations=300)
     assert history[-1].gap < history[0].gap / 3
     x, y = (torch.cat([getattr(p, name) for p in problems]) for name in ("x_val", "y_val"))
     robust = {}

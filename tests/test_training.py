@@ -14,7 +14,7 @@ from testing.shards import blobs
 def test_adversarial_training_makes_a_model_more_robust() -> None:
     x, y = blobs(200, 3, 1, (20,))
     flat = FlatModel(fresh(lambda: mlp(20, (32,), 3), generator(1)))
-    attack = Pgd(0.15)
+    attack = Pgd(0.25)
     plain, robust = (
         train_robust(flat, flat.own(), x, y, Pgd(radius, 5), Training(steps=200), generator(2))
         for radius in (0.0, 0.15)
