@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import matplotlib as mpl
@@ -30,6 +27,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `testing` is not installed with the package
 
 from f2cto.randomness import generator
+from f2cto.records import provenance
 from f2cto.trilevel.penalty import penalised
 from f2cto.trilevel.problem import Point, Refined
 from f2cto.trilevel.settings import Hat, Penalties, Settings, Start, StepSizes, Stopping
@@ -216,20 +214,18 @@ def picture(found: Findings, path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-def write(found: Findings, out: Path, command: str) -> None:
+def write(found: Findings, out: Path, command: Sequence[str]) -> None:
     """The three files."""
     out.mkdir(parents=True, exist_ok=True)
     about = {
-        "command": command,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "f2cto": version("f2cto")},
+        **provenance(command),
         "seeds": list(found.slopes),
         "workers": WORKERS,
         "penalties": asdict(PENALTIES),
     }
     figures = {**asdict(found), "mean_gaps": {t: found.mean_gap(t) for t in found.horizons}}
     (out / "convergence.json").write_text(json.dumps({**about, **figures}, indent=2) + "\n")
-    (out / "convergence.md").write_text(table(found) + f"\nMade by `{command}`.\n")
+    (out / "convergence.md").write_text(table(found) + f"\nMade by `{shlex.join(command)}`.\n")
     picture(found, out / "convergence.svg")
 
 
@@ -246,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error("a slope needs at least one seed and two horizons: --seeds >= 1, --longest >= 100")
     torch.set_num_threads(1)
     found = find(options.seeds, horizons)
-    write(found, options.out, shlex.join(["python", "benchmarks/convergence.py", *given]))
+    write(found, options.out, ["python", "benchmarks/convergence.py", *given])
     print(table(found))
 
 

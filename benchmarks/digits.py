@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -25,9 +22,11 @@ import torch
 from f2cto.config import assignment, build, merged
 from f2cto.experiment import RunSettings, prepare, run
 from f2cto.presets import read_preset
-from f2cto.records import Kept, RunRecord
+from f2cto.records import Kept, RunRecord, provenance
 from f2cto.selection import Selection
 from f2cto.trilevel.master import Round
+
+COMMAND = ["python", "benchmarks/digits.py", *sys.argv[1:]]
 
 
 class Silent:
@@ -62,7 +61,7 @@ def main() -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     name = chosen.name or chosen.part
     (chosen.out / f"{name}.json").write_text(json.dumps(document(records), indent=1) + "\n")
-    (chosen.out / f"{name}.md").write_text(f"`{command()}`\n\n{table}\n")
+    (chosen.out / f"{name}.md").write_text(f"`{shlex.join(COMMAND)}`\n\n{table}\n")
 
 
 def settings_for(chosen: argparse.Namespace, seed: int) -> RunSettings:
@@ -89,17 +88,10 @@ def markdown(records: Sequence[RunRecord]) -> str:
 def document(records: Sequence[RunRecord]) -> dict[str, Any]:
     """All runs, with what is needed to repeat them."""
     return {
-        "command": command(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "versions": {name: version(name) for name in ("f2cto", "torch")} | {"python": platform.python_version()},
+        **provenance(COMMAND),
         "runs": [record.summary() for record in records],
         "settings": records[0].settings,
     }
-
-
-def command() -> str:
-    """How this was called."""
-    return shlex.join(["python", "benchmarks/digits.py", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def provenance(command: Sequence[str]) -> dict[str, Any]:
+    """Where figures come from: the command, the date and the versions that made them."""
+    return {
+        "command": shlex.join(command),
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {name: version(name) for name in ("f2cto", "torch")} | {"python": platform.python_version()},
+    }
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import shlex
 import sys
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from f2cto.config import SettingsError
 
 EXAMPLES = """examples:
   f2cto bench iteration               an iteration beside the bare passes it needs
@@ -42,24 +40,17 @@ def run(chosen: argparse.Namespace) -> int:
     import torch  # noqa: PLC0415
 
     from f2cto.bench import BENCHMARKS  # noqa: PLC0415
+    from f2cto.records import provenance  # noqa: PLC0415
 
+    if chosen.repeats < 1 or chosen.threads < 1:
+        msg = f"--repeats and --threads must be at least 1; got {chosen.repeats} and {chosen.threads}."
+        raise SettingsError(msg)
     torch.set_num_threads(chosen.threads)
     results = BENCHMARKS[chosen.name](chosen.repeats, print)
     if chosen.out:
         chosen.out.mkdir(parents=True, exist_ok=True)
-        (chosen.out / f"{chosen.name}.json").write_text(json.dumps(document(chosen, results), indent=1) + "\n")
+        head = provenance(["f2cto", *sys.argv[1:]]) | {"repeats": chosen.repeats, "threads": chosen.threads}
+        (chosen.out / f"{chosen.name}.json").write_text(json.dumps(head | {"results": results}, indent=1) + "\n")
     if chosen.json:
         print(json.dumps(results))
     return 0
-
-
-def document(chosen: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
-    """The results with what is needed to repeat them."""
-    return {
-        "command": shlex.join(["f2cto", *sys.argv[1:]]),
-        "date": datetime.now(UTC).date().isoformat(),
-        "versions": {name: version(name) for name in ("f2cto", "torch")} | {"python": platform.python_version()},
-        "repeats": chosen.repeats,
-        "threads": chosen.threads,
-        "results": results,
-    }
