@@ -43,14 +43,24 @@ class Blocks:
         return (self.groups == block).nonzero().flatten()
 
     @cached_property
+    def places(self) -> Tensor:
+        """The places of the blocks that have any.  (B',)."""
+        return self.sizes[self.sizes > 0]
+
+    @cached_property
+    def most(self) -> int:
+        """The places of the block that has most."""
+        return int(self.sizes.max())
+
+    @cached_property
     def table(self) -> Tensor:
-        """The samples of every block, filled up with -1.  (B, longest)."""
+        """The samples of every block that has places, filled up with -1.  (B', longest)."""
         counts = torch.bincount(self.groups, minlength=len(self.sizes))
         order = self.groups.argsort(stable=True)
         place = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[self.groups[order]]
         table = order.new_full((len(counts), int(counts.max())), -1)
         table[self.groups[order], place] = order
-        return table
+        return table[self.sizes > 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +83,7 @@ class TopK:
         return self.weight * sum(terms, start=alpha.new_zeros(()))
 
     def value(self, alpha: Tensor) -> Tensor:
-        """The same by one sort for all blocks."""
+        """The same by one ranking for all blocks."""
         ordered, _, on_top = self._ranked(alpha)
         return self.weight * ordered[on_top.expand_as(ordered)].sum() / len(self.noise)
 
@@ -84,12 +94,12 @@ class TopK:
         return counts.to(alpha.dtype) * (self.weight / len(self.noise))
 
     def _ranked(self, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Noisy weights sorted downwards in each block, whose they are, and which places count.  (S, B, longest)."""
-        table = self.blocks.table
+        """The largest noisy weights of each block, whose they are, and which places count.  (S, B', most)."""
+        table, most = self.blocks.table, self.blocks.most
         noisy = (alpha + self.noise)[:, table].masked_fill(table < 0, -torch.inf)
-        ordered, order = noisy.sort(dim=-1, descending=True)
-        on_top = torch.arange(table.shape[1], device=alpha.device) < self.blocks.sizes[:, None]
-        return ordered, table.expand_as(order).gather(-1, order), on_top
+        ordered, order = noisy.topk(most, dim=-1)
+        on_top = torch.arange(most, device=alpha.device) < self.blocks.places[:, None]
+        return ordered, table.expand_as(noisy).gather(-1, order), on_top
 
 
 @dataclass(frozen=True, eq=False)
