@@ -15,13 +15,13 @@ from f2cto.randomness import generator
 from f2cto.training import Training, train_robust
 from testing.shards import blobs
 
-RADIUS = 0.1
+RADIUS = 0.2
 ATTACKS: dict[str, Attack] = {
     "clean": Clean(),
     "fgsm": fgsm(RADIUS),
     "pgd": Pgd(RADIUS),
     "pgd from zero": Pgd(RADIUS, random_start=False),
-    "pgd, small steps": Pgd(RADIUS, steps=10, step=0.008),
+    "pgd, small steps": Pgd(RADIUS, steps=10, step=0.016),
     "radius 0": Pgd(0.0),
 }
 every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
@@ -53,7 +53,7 @@ def test_accuracy_does_not_rise(attack: Attack, trained: tuple[Callable[[Tensor]
     attacked = robust_accuracy(logits, attack, x, y, Range(), generator(3))
     assert attacked <= clean
     if attack.radius:
-        assert attacked < clean
+        assert attacked < clean - 0.05
 
 
 @every_attack
