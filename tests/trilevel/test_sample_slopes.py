@@ -19,7 +19,7 @@ from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from f2cto.trilevel.slopes import Readable
-from f2cto.trilevel.worker import WorkerState
+from f2cto.trilevel.worker import WorkerState, start, update
 from testing.shards import federation
 
 
@@ -167,3 +167,20 @@ def test_a_team_is_its_workers(settings: F2ctoSettings) -> None:
         assert a.objective == pytest.approx(b.objective, rel=1e-9)
     assert vars(joint.traffic.down) == vars(apart.traffic.down)
     assert vars(joint.traffic.up) == vars(apart.traffic.up)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_accuracy_reported_is_that_of_w(frozen: bool) -> None:  # noqa: FBT001
+    """Not that of w^, whose pass may come first where alpha does not move."""
+    shard = shards()[0]
+    w = shard.model.own().double()
+    right = shard.model.logits(w, shard.x).argmax(dim=1)  # labels that w gets right, so that its accuracy is 1
+    team = Team((replace(shard, y=right),))
+    method = F2cto(F2ctoSettings(weighting=Weighting(frozen=frozen)), radius=9.0)
+    stage = method.stages()(team, 5)
+    state = start(stage.problem, method.stages().initial(team))
+    state = replace(state, t=5, at=replace(state.at, w=w))
+    elsewhere = torch.zeros_like(w)
+    elsewhere[-3:] = torch.where(torch.bincount(right, minlength=3) == torch.bincount(right).max(), -9.0, 0.0)
+    done = update(stage.problem, state, elsewhere, stage.settings)
+    assert done.metrics == {"robust_accuracy": 1.0}

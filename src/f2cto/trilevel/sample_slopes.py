@@ -77,6 +77,8 @@ class SampleSlopes:
 
     def w(self, at: Point, known: Refined, c: Penalties) -> tuple[float, Tensor]:
         """One backward pass over the four terms in which w appears."""
+        if not self._seen:
+            self._pass(at.w, at.q, graph=True)  # alpha stood still: this is the pass that `metrics` speaks of
         every = self.problem.every
         terms = [
             (at.q, (1 - c.rho_1) * every),
