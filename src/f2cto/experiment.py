@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from f2cto.attacks.base import Range
 from f2cto.config import SettingsError, plain
-from f2cto.data.dataset import LabelledData, concat
+from f2cto.data.dataset import LabelledData, as_labelled, concat
 from f2cto.data.partition import iid, split
 from f2cto.data.sources import SOURCES
 from f2cto.evaluation import Evaluation, Judge, Part
@@ -80,7 +81,8 @@ class Prepared:
 def prepare(settings: RunSettings) -> Prepared:
     """Load the data, cut off the part to judge on, deal the rest out to the workers."""
     share = settings.evaluation.test_share
-    train, test = split(SOURCES[settings.data](), share, generator(settings.seed, 0))
+    found = SOURCES[settings.data].load(Path()).train
+    train, test = split(as_labelled((found.x, found.y), settings.data), share, generator(settings.seed, 0))
     if settings.evaluation.part is Part.VALIDATION:
         train, test = split(train, share, generator(settings.seed, 7))
     try:

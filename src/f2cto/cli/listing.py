@@ -27,7 +27,7 @@ def run(chosen: argparse.Namespace) -> int:
     groups = {
         "methods": {name: method.about for name, method in METHODS.items()},
         "presets": dict.fromkeys(preset_names(), "settings for `f2cto select --preset`"),
-        "data": {name: (source.__doc__ or "").strip() for name, source in SOURCES.items()},
+        "data": {name: source.about for name, source in SOURCES.items()},
     }
     if chosen.json:
         rows = {
