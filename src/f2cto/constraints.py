@@ -86,12 +86,17 @@ class Box:
 
     lower: Tensor
     upper: Tensor
+    trusted: bool = False  # part of a box that was checked
 
     def __post_init__(self) -> None:
         """Refuse a box without points."""
-        if bool((self.lower > self.upper).any()):
+        if not self.trusted and bool((self.lower > self.upper).any()):
             msg = "A box needs lower <= upper in every coordinate; some lower bound exceeds its upper bound."
             raise ValueError(msg)
+
+    def rows(self, rows: slice) -> Box:
+        """The box of some rows."""
+        return Box(self.lower[rows], self.upper[rows], trusted=True)
 
     def project(self, x: Tensor) -> Tensor:
         """Each coordinate clipped on its own."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from torch import nn
+import torch
+from torch import Generator, nn
 
 from f2cto.attacks import Attack, Clean, Pgd, fgsm, robust_accuracy
 from f2cto.attacks.base import Range
@@ -56,6 +57,7 @@ class Judge:
     evaluation: Evaluation
     valid: Range
     seed: int
+    device: torch.device = torch.device("cpu")  # noqa: RUF009  (a value, never changed)
 
     def scores(self, data: Sequence[LabelledData], on_draw: Callable[[], None]) -> dict[str, Score]:
         """Mean and deviation over draws of the accuracy under each attack."""
@@ -67,13 +69,12 @@ class Judge:
 
     def accuracies(self, data: LabelledData, draw: int) -> dict[str, float]:
         """The accuracy under each attack of one model trained on `data`."""
-        flat = FlatModel(fresh(self.make_network, generator(self.seed, 2, draw)))
+        flat = FlatModel(fresh(self.make_network, generator(self.seed, 2, draw)).to(self.device))
+        data, test = data.to(self.device), self.test.to(self.device)
         attack = Pgd(self.evaluation.radius, self.training.attack_steps, self._training_step(), valid=self.valid)
-        w = train_robust(flat, flat.own(), data.x, data.y, attack, self.training, generator(self.seed, 3, draw))
+        w = train_robust(flat, flat.own(), data.x, data.y, attack, self.training, self._rng(3, draw))
         return {
-            name: robust_accuracy(
-                lambda x: flat.logits(w, x), attack, self.test.x, self.test.y, self.valid, generator(self.seed, 4, draw)
-            )
+            name: robust_accuracy(lambda x: flat.logits(w, x), attack, test.x, test.y, self.valid, self._rng(4, draw))
             for name, attack in self.attacks().items()
         }
 
@@ -81,6 +82,9 @@ class Judge:
         """The judging attacks by name."""
         radius, steps = self.evaluation.radius, self.evaluation.pgd_steps
         return {"clean": Clean(), "fgsm": fgsm(radius, self.valid), "pgd": Pgd(radius, steps, valid=self.valid)}
+
+    def _rng(self, *key: int) -> Generator:
+        return generator(self.seed, *key, device=self.device)
 
     def _training_step(self) -> float:
         return 2.5 * self.evaluation.radius / max(self.training.attack_steps, 1)

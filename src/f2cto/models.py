@@ -66,6 +66,17 @@ class FlatModel:
         logits = self.logits(w, x)
         return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
 
+    def evaluate_roughly(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with bfloat16 inside: for gradients of which little more than the signs is used."""
+        # Its cache would keep casts of parameters that are new in every call.
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+            return self.evaluate(w, x, y)
+
+    @property
+    def convolves(self) -> bool:
+        """Whether the network has convolutions, in which nearly all its time is spent."""
+        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self._module.modules())  # noqa: SLF001
+
     def pass_bytes(self, x: Tensor) -> int:
         """About how much memory one sample's forward pass keeps for the backward pass; `x` is one sample."""
         floats = [x.numel()]

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from f2cto import hardware
 from f2cto.attacks.base import Range
 from f2cto.config import build
 from f2cto.data.dataset import LabelledData, Source, as_labelled, check_alike, check_range
@@ -48,6 +49,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     seed: int = 0,
     method: str = "f2cto",
     valid: Range | None = None,
+    device: str = "cpu",
     on_round: OnRound = lambda _: None,
 ) -> Selection:
     """Pick the samples of each shard that are worth keeping for robust training.
@@ -60,6 +62,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         seed: the same seed gives the same bits.
         method: one of `f2cto list`.
         valid: the range of the features, [0, 1] unless said otherwise; attacks stay inside.
+        device: where to compute, such as `cuda`; the result comes back to the processor.
         on_round: is told about every iteration as it ends.
 
     Example:
@@ -74,16 +77,17 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     valid = valid or Range()
     if not isinstance(settings, F2ctoSettings):
         settings = build(F2ctoSettings, settings or {})
-    data = checked_shards(shards, valid)
-    network = proxy_network(data, model, seed)
+    there = hardware.device(device)
+    data = [part.to(there) for part in checked_shards(shards, valid)]
+    network = proxy_network(data, model, seed).to(there)
     flat = FlatModel(network)
     w = flat.own()
     sizes = coreset_sizes(size, [len(part) for part in data])
     workers = [Shard(part.x, part.y, k, flat, i, seed) for i, (part, k) in enumerate(zip(data, sizes, strict=True))]
     result = run(make_selector(method, settings, w, valid), workers, w, on_round)
     return Selection(
-        indices=[c.indices.numpy() for c in result.coresets],
-        weights=[c.weights.double().numpy() for c in result.coresets],
+        indices=[c.indices.cpu().numpy() for c in result.coresets],
+        weights=[c.weights.double().cpu().numpy() for c in result.coresets],
         history=result.solution.history,
         model=loaded(network, flat, result.solution.w),
         stopped=result.solution.stopped,
@@ -125,7 +129,7 @@ def proxy_network(data: Sequence[LabelledData], model: nn.Module | None, seed: i
     if model is None:
         classes = check_alike(data, None)
         return fresh(lambda: mlp(sample.numel(), HIDDEN, classes), generator(seed, 1))
-    network = copy.deepcopy(model).float().requires_grad_(requires_grad=True)
+    network = copy.deepcopy(model).float().to(sample.device).requires_grad_(requires_grad=True)
     try:
         with torch.no_grad():
             outputs = FlatModel(network).logits(FlatModel(network).own(), sample)
@@ -141,6 +145,6 @@ def proxy_network(data: Sequence[LabelledData], model: nn.Module | None, seed: i
 
 def loaded(network: nn.Module, flat: FlatModel, w: Tensor) -> nn.Module:
     """A copy of the network with the parameters `w`."""
-    network = copy.deepcopy(network)
-    network.load_state_dict(flat.unflatten(w.detach().clone()), strict=False)
+    network = copy.deepcopy(network).cpu()
+    network.load_state_dict(flat.unflatten(w.detach().cpu().clone()), strict=False)
     return network

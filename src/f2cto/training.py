@@ -56,5 +56,5 @@ def _batches(count: int, settings: Training, rng: Generator) -> list[Tensor]:
     size = min(settings.batch, count)
     per_epoch = count // size
     epochs = math.ceil(settings.steps / per_epoch)
-    rows = [torch.randperm(count, generator=rng)[: per_epoch * size].view(per_epoch, size) for _ in range(epochs)]
-    return list(torch.cat(rows)[: settings.steps])
+    rows = [torch.randperm(count, generator=rng, device=rng.device)[: per_epoch * size] for _ in range(epochs)]
+    return list(torch.cat(rows).view(-1, size)[: settings.steps])

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from f2cto.hardware import Precision
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 
 
@@ -98,6 +99,7 @@ class Perturbation:
     start: Start = Start.ZERO
     ramp: int = 20  # iterations until the full radius
     form: Form = Form.EXACT
+    precision: Precision = Precision.AUTO  # the numbers that input gradients are computed with
 
     def __post_init__(self) -> None:
         """Refuse impossible attacks and warn of those that cannot reach the border of their ball."""

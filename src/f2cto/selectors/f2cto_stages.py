@@ -17,6 +17,8 @@ from torch import Tensor
 from f2cto.attacks.base import Range, perturbations
 from f2cto.constraints import Box, L2Ball, Simplices
 from f2cto.descent import Rule, plain, sign
+from f2cto.hardware import Precision, fast_bfloat16
+from f2cto.models import FlatModel
 from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, StepRule, Unit, WeightRule
@@ -75,12 +77,14 @@ class Stages:
     _blocks: dict[Team, Blocks] = field(default_factory=dict)
     _sets: dict[Team, tuple[float, Sets]] = field(default_factory=dict)
     _sample_bytes: dict[Team, int] = field(default_factory=dict)
+    _weights: dict[Team, Tensor] = field(default_factory=dict)
 
     def __call__(self, team: Team, t: int) -> Stage:
         """The team's problem and settings in iteration t."""
         scale = self.settings.perturbation.scale(t)
+        model = team.shards[0].model
         problem = RobustCoreset(
-            evaluate=team.shards[0].model.evaluate,
+            evaluate=model.evaluate,
             x=team.x,
             y=team.y,
             sets=self.sets(team, scale),
@@ -88,9 +92,11 @@ class Stages:
             every=self._every(team),
             chunk=max(1, CHUNK_BYTES // self._bytes(team)),
             keeps_graphs=len(team.y) * self._bytes(team) <= GRAPH_BYTES,
+            evaluate_roughly=model.evaluate_roughly if self._rough(model, team.x.device) else None,
         )
         first = team.shards[0]
-        return Stage(problem, self.solver_settings(team, scale), generator(first.seed, first.worker, t, 1))
+        rng = generator(first.seed, first.worker, t, 1, device=team.x.device)
+        return Stage(problem, self.solver_settings(team, scale), rng)
 
     def initial(self, team: Team) -> Point:
         """Uniform weights in each block, no perturbations."""
@@ -122,10 +128,21 @@ class Stages:
         """The draws of iteration t, each worker's from its own generator.  (S, M)."""
         level = self.settings.weighting
         draws = [
-            torch.randn(level.draws, len(s.y), generator=generator(s.seed, s.worker, t), dtype=s.x.dtype)
+            torch.randn(
+                (level.draws, len(s.y)),
+                generator=generator(s.seed, s.worker, t, device=s.x.device),
+                dtype=s.x.dtype,
+                device=s.x.device,
+            )
             for s in team.shards
         ]
-        return torch.cat(draws, dim=1).to(team.x.device) * (level.noise * self._unit(team))
+        return torch.cat(draws, dim=1) * (level.noise * self._unit(team))
+
+    def _rough(self, model: FlatModel, device: torch.device) -> bool:
+        """Whether attacks are computed in bfloat16."""
+        wanted = self.settings.perturbation.precision
+        pays = model.convolves and fast_bfloat16(device)
+        return wanted is Precision.BFLOAT16 or (wanted is Precision.AUTO and pays)
 
     def _bytes(self, team: Team) -> int:
         """What one sample takes in a pass."""
@@ -135,9 +152,11 @@ class Stages:
 
     def _every(self, team: Team) -> Tensor:
         """The weight of each sample in f1."""
-        weights = [1.0 if self.settings.proxy.sums else 1 / count for count in team.counts]
-        each = torch.tensor(weights, dtype=team.x.dtype, device=team.x.device) / len(team.shards)
-        return each.repeat_interleave(torch.tensor(team.counts, device=team.x.device))
+        if team not in self._weights:
+            weights = [1.0 if self.settings.proxy.sums else 1 / count for count in team.counts]
+            each = torch.tensor(weights, dtype=team.x.dtype, device=team.x.device) / len(team.shards)
+            self._weights[team] = each.repeat_interleave(torch.tensor(team.counts, device=team.x.device))
+        return self._weights[team]
 
     def _unit(self, team: Team) -> float:
         """What steps and noise of the weights are measured in; see the module's text for 1/N."""

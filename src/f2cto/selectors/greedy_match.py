@@ -17,7 +17,7 @@ def greedy_match(shard: Shard, w: Tensor, p: Tensor) -> Tensor:
     with torch.no_grad():
         attacked = shard.x + p
         residual = shard.model.logits(w, attacked).softmax(dim=1)
-        residual[torch.arange(len(shard.y)), shard.y] -= 1
+        residual[torch.arange(len(shard.y), device=shard.y.device), shard.y] -= 1
         features = shard.model.features(w, attacked).flatten(1)
         gram = (residual @ residual.T) * (features @ features.T + 1)
     members = [(shard.y == c).nonzero().flatten() for c in shard.y.bincount().nonzero().flatten()]
@@ -27,8 +27,8 @@ def greedy_match(shard: Shard, w: Tensor, p: Tensor) -> Tensor:
 def _herd(gram: Tensor) -> Tensor:
     """Herding on a Gram matrix: next comes what brings the mean of the chosen nearest to the mean of all."""
     count = len(gram)
-    wanted, own, chosen_sum = gram.mean(dim=1), gram.diagonal(), torch.zeros(count, dtype=gram.dtype)
-    left = torch.ones(count, dtype=torch.bool)
+    wanted, own, chosen_sum = gram.mean(dim=1), gram.diagonal(), gram.new_zeros(count)
+    left = torch.ones_like(wanted, dtype=torch.bool)
     order = []
     for n in range(1, count + 1):
         # ||mean of chosen and k - mean of all||^2, without what does not depend on k
@@ -37,4 +37,4 @@ def _herd(gram: Tensor) -> Tensor:
         order.append(pick)
         left[pick] = False
         chosen_sum = chosen_sum + gram[pick]
-    return torch.tensor(order)
+    return torch.tensor(order, device=gram.device)

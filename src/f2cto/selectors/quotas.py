@@ -17,7 +17,7 @@ def quotas(y: Tensor, size: int, first: int = 0) -> Tensor:
 
     """
     counts = torch.bincount(y)
-    order = torch.arange(len(counts)).roll(-(first % len(counts)))
+    order = torch.arange(len(counts), device=y.device).roll(-(first % len(counts)))
     dealt = torch.zeros_like(counts)
     while int(dealt.sum()) < size:
         open_ = order[(dealt < counts)[order]]

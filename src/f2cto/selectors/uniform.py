@@ -11,14 +11,18 @@ from f2cto.selectors.quotas import in_turn, quotas
 
 def uniform(shard: Shard, rng: Generator) -> Tensor:
     """Any samples, each as likely as the other."""
-    return torch.randperm(len(shard.y), generator=rng)[: shard.size]
+    return _shuffled(shard, rng)[: shard.size]
 
 
 def balanced(shard: Shard, rng: Generator) -> Tensor:
     """The same number of every class, at random within it."""
-    shuffled = torch.randperm(len(shard.y), generator=rng)
+    shuffled = _shuffled(shard, rng)
     places = quotas(shard.y, shard.size, shard.first)
     return in_turn([shuffled[shard.y[shuffled] == c][:n] for c, n in enumerate(places.tolist())], shard.first)
+
+
+def _shuffled(shard: Shard, rng: Generator) -> Tensor:
+    return torch.randperm(len(shard.y), generator=rng).to(shard.y.device)
 
 
 RANDOM, BALANCED = Local(uniform), Local(balanced)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from f2cto.constraints import Box, ConstraintSet
 from f2cto.trilevel.problem import Sets
 from f2cto.trilevel.sample_slopes import SampleSlopes
 
@@ -118,6 +119,7 @@ class RobustCoreset:
     every: Tensor  # (M,)
     chunk: int = 0  # samples in one pass of the fast form; 0: all
     keeps_graphs: bool = True  # whether the graph of a pass over all samples fits into memory
+    evaluate_roughly: Evaluate | None = None  # for gradients in perturbations; none: `evaluate`
 
     def f1(self, alpha: Tensor, q: Tensor, w: Tensor, p: Tensor) -> Tensor:  # noqa: ARG002  (the protocol's signature)
         """The robust loss on all samples minus the smoothed top-K term: level 1 of Eq. (1)."""
@@ -142,3 +144,19 @@ class RobustCoreset:
     def slopes(self) -> SampleSlopes:
         """The short way to the gradients."""
         return SampleSlopes(self)
+
+    def parts(self) -> list[tuple[slice, RobustCoreset]]:
+        """The same problem for `chunk` samples at a time: all but the top-K term separates over samples."""
+        size, count = self.chunk or len(self.y), len(self.y)
+        if size >= count:
+            return [(slice(0, count), self)]
+        return [(rows, self._part(rows)) for rows in (slice(at, at + size) for at in range(0, count, size))]
+
+    def _part(self, rows: slice) -> RobustCoreset:
+        sets = replace(self.sets, Q=rows_of(self.sets.Q, rows), P=rows_of(self.sets.P, rows))
+        return replace(self, x=self.x[rows], y=self.y[rows], sets=sets, every=self.every[rows])
+
+
+def rows_of(onto: ConstraintSet, rows: slice) -> ConstraintSet:
+    """The set of some samples' perturbations; a ball is the same for all."""
+    return onto.rows(rows) if isinstance(onto, Box) else onto

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -52,6 +52,19 @@ class LocalProblem(Protocol):
 
     def f3(self, alpha: Tensor, w: Tensor, p: Tensor) -> Tensor:
         """The third level's objective, minimised over p."""
+        ...
+
+
+@runtime_checkable
+class Separable(Protocol):
+    """A problem whose f2_eval and f3 are sums over samples, each with its own rows of alpha, q and p.
+
+    Refining one part of the samples after the other is then the same as refining all at once, and what a part needs
+    stays in the processor's cache over all steps.
+    """
+
+    def parts(self) -> Sequence[tuple[slice, LocalProblem]]:
+        """The problem of each part, and which rows it has."""
         ...
 
 

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor
 
 from f2cto.constraints import ConstraintSet
-from f2cto.descent import projected_descent, projected_step
+from f2cto.descent import Rule, plain, projected_descent, projected_step, sign
 from f2cto.randomness import anywhere
-from f2cto.trilevel.problem import LocalProblem, Point, Refined
+from f2cto.trilevel.problem import LocalProblem, Point, Refined, Separable
 from f2cto.trilevel.settings import Settings, Start
-from f2cto.trilevel.slopes import slopes_of
+from f2cto.trilevel.slopes import Slopes, slopes_of
 
 
 def refine_p(problem: LocalProblem, at: Point, start: Tensor, settings: Settings) -> Tensor:
     """The third level's answer p*, Eq. (7): R projected steps on f3."""
-    slopes, sets = slopes_of(problem), problem.sets
-    here = replace(at, alpha=_towards_centre(at.alpha, sets.A, settings.interior))
-    return projected_descent(
-        lambda v: slopes.f3_p(replace(here, p=v)), start, sets.P, settings.eta.p, settings.steps, settings.rules.p
+    eta, rule = settings.eta.p, settings.rules.p
+    at = replace(at, alpha=_towards_centre(at.alpha, problem.sets.A, settings.interior), p=start)
+    return _by_parts(
+        problem,
+        at,
+        rule,
+        lambda part, here, slopes: projected_descent(
+            lambda v: slopes.f3_p(replace(here, p=v)), here.p, part.sets.P, eta, settings.steps, rule
+        ),
     )
 
 
 def refine_q(problem: LocalProblem, at: Point, start: Tensor, settings: Settings) -> Tensor:
     """The evaluation-side answer q*, Eq. (8): R projected steps on f2_eval."""
-    slopes, onto = slopes_of(problem), problem.sets.Q
-    return projected_descent(
-        lambda v: slopes.f2_eval_q(replace(at, q=v)), start, onto, settings.eta.q, settings.steps, settings.rules.q
+    eta, rule = settings.eta.q, settings.rules.q
+    return _by_parts(
+        problem,
+        replace(at, q=start),
+        rule,
+        lambda part, here, slopes: projected_descent(
+            lambda v: slopes.f2_eval_q(replace(here, q=v)), here.q, part.sets.Q, eta, settings.steps, rule
+        ),
     )
 
 
@@ -66,6 +77,20 @@ def refine_hat(problem: LocalProblem, at: Point, known: Refined, t: int, setting
     if not (syncs and settings.hat.waits):
         hat = refine_w_p(problem, hat, hat.p if settings.exact else known.p_star, settings)
     return hat.w, known.p_star if settings.exact else hat.p
+
+
+def _by_parts(
+    problem: LocalProblem, at: Point, rule: Rule, descend: Callable[[LocalProblem, Point, Slopes], Tensor]
+) -> Tensor:
+    """A descent part by part where samples and rule allow it, else in one piece."""
+    if not isinstance(problem, Separable) or rule not in {plain, sign}:
+        return descend(problem, at, slopes_of(problem))
+    done = [descend(part, _rows(at, rows), slopes_of(part)) for rows, part in problem.parts()]
+    return done[0] if len(done) == 1 else torch.cat(done)
+
+
+def _rows(at: Point, rows: slice) -> Point:
+    return Point(alpha=at.alpha[rows], q=at.q[rows], w=at.w, p=at.p[rows])
 
 
 def _towards_centre(alpha: Tensor, onto: ConstraintSet, share: float) -> Tensor:

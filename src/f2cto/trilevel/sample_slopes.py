@@ -138,8 +138,9 @@ class SampleSlopes:
     def _input_slope_of(self, w: Tensor, perturbation: Tensor, weights: Tensor, rows: slice | Tensor) -> Tensor:
         # The gradient in the perturbation is the gradient in their sum.
         there = (self.problem.x[rows] + perturbation[rows]).detach().requires_grad_()
+        evaluate = self.problem.evaluate_roughly or self.problem.evaluate
         with torch.enable_grad():
-            losses, _ = self.problem.evaluate(w, there, self.problem.y[rows])
+            losses, _ = evaluate(w, there, self.problem.y[rows])
         return torch.autograd.grad(losses @ weights[rows], there)[0]
 
     def _parameter_slope(self, w: Tensor, terms: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
