@@ -16,19 +16,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "constraints": set(),
     "records": set(),
     "config": set(),
+    "hardware": set(),
     "descent": {"constraints"},
     "randomness": {"constraints"},
     "models": {"randomness"},
     "trilevel": {"constraints", "descent", "message", "randomness"},
     "hypergradient": {"constraints"},
     "federation": {"message"},
-    "data": set(),
+    "data": {"randomness"},
+    "fetching": {"data"},
     "attacks": {"constraints", "descent", "randomness"},
     "training": {"attacks", "descent", "models"},
     "selectors": {
-        *{"attacks", "config", "constraints", "descent", "federation", "message", "models", "randomness", "trilevel"},
+        *{"attacks", "config", "constraints", "descent", "federation", "hardware", "message", "models", "randomness"},
+        *{"trilevel"},
     },
-    "selection": {"attacks", "config", "data", "federation", "models", "randomness", "selectors", "trilevel"},
+    "selection": {
+        "attacks",
+        "config",
+        "data",
+        "federation",
+        "hardware",
+        "models",
+        "randomness",
+        "selectors",
+        "trilevel",
+    },
     "evaluation": {"attacks", "data", "models", "randomness", "records", "training"},
     "experiment": {
         *{"attacks", "config", "data", "evaluation", "models", "randomness", "records", "selection", "selectors"},
@@ -36,7 +49,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "resnet": set(),
     "bench": {
-        *{"federation", "hypergradient", "message", "models", "randomness", "resnet", "selectors", "trilevel"},
+        *{"attacks", "data", "federation", "hardware", "hypergradient", "message", "models", "randomness", "resnet"},
+        *{"selection", "selectors", "training", "trilevel"},
     },
     "report": {"records"},
     "presets": {"config"},
@@ -46,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "config",
         "data",
         "experiment",
+        "fetching",
         "folder",
         "presets",
         "records",
@@ -56,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 MODULES = sorted(SRC.rglob("*.py"))
-EDGES = {"cli", "folder"}
+EDGES = {"cli", "fetching", "folder"}
 
 
 def room(path: Path) -> str:

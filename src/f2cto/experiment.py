@@ -36,6 +36,7 @@ class RunSettings:
     workers: int = 5
     size: float = 10.0  # samples each worker keeps: a count, or a fraction below 1
     seed: int = 0
+    device: str = "cpu"
     hidden: tuple[int, ...] = (100, 100)  # layers of the proxy and of the judged model
     range: Range = field(default_factory=Range)
     f2cto: F2ctoSettings = field(default_factory=F2ctoSettings)
@@ -82,11 +83,12 @@ def prepare(settings: RunSettings) -> Prepared:
     """Load the data, cut off the part to judge on, deal the rest out to the workers."""
     share = settings.evaluation.test_share
     found = SOURCES[settings.data].load(Path()).train
-    train, test = split(as_labelled((found.x, found.y), settings.data), share, generator(settings.seed, 0))
+    data = as_labelled((found.x, found.y), settings.data)
+    train, test = map(data.take, split(data.y, share, generator(settings.seed, 0)))
     if settings.evaluation.part is Part.VALIDATION:
-        train, test = split(train, share, generator(settings.seed, 7))
+        train, test = map(train.take, split(train.y, share, generator(settings.seed, 7)))
     try:
-        shards = iid(train, settings.workers, generator(settings.seed, 5))
+        shards = [train.take(rows) for rows in iid(train.y, settings.workers, generator(settings.seed, 5))]
         coreset_sizes(settings.size, [len(shard) for shard in shards])
     except ValueError as error:
         raise SettingsError(str(error)) from error
@@ -147,6 +149,7 @@ def _choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None
         seed=seed,
         method=method,
         valid=on.settings.range,
+        device=on.settings.device,
         on_round=watcher.on_round if watcher else lambda _: None,
     )
 
@@ -162,7 +165,7 @@ def _judge(on: Prepared, chosen: Selection, watcher: Watcher) -> dict[str, dict[
         },
         "all": [on.train] * len(draws),
     }
-    judge = Judge(lambda: _network(on), on.test, s.training, s.evaluation, s.range, s.seed)
+    judge = Judge(lambda: _network(on), on.test, s.training, s.evaluation, s.range, s.seed, torch.device(s.device))
     return {name: judge.scores(data, partial(watcher.on_draw, name)) for name, data in candidates.items()}
 
 

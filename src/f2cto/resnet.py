@@ -5,7 +5,6 @@ He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, 2016; Wu, He:
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 
@@ -16,18 +15,8 @@ def resnet18(channels: int, classes: int, width: int = 64) -> nn.Module:
         nn.Sequential(Block(before, after, stride), Block(after, after, 1))
         for before, after, stride in zip([width, *widths], widths, [1, 2, 2, 2], strict=False)
     ]
-    # torch 2.13 writes past its arrays in 1 x 1 convolutions of 2 to 6 such channels with a stride, on AVX2.
-    layout = [ChannelsLast()] if width >= 16 else []
     first = [nn.Conv2d(channels, width, 3, padding=1, bias=False), normal(width), nn.ReLU()]
-    return nn.Sequential(*layout, *first, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, classes))
-
-
-class ChannelsLast(nn.Module):
-    """The same images with the channels of a pixel side by side in memory, as convolutions are fastest with."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """A copy only if they are not yet so."""
-        return x.contiguous(memory_format=torch.channels_last)
+    return nn.Sequential(*first, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, classes))
 
 
 class Block(nn.Module):

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
-from f2cto.data.dataset import LabelledData, as_labelled, check_alike, concat
-from f2cto.data.partition import iid, split
+from f2cto.data.dataset import LabelledData, as_labelled, check_alike
 from f2cto.data.sources import digits
-from f2cto.randomness import generator
 
 X, Y = np.random.default_rng(0).random((6, 3)), np.array([0, 1, 2, 0, 1, 2])
 
@@ -84,30 +81,10 @@ def test_parts_must_fit_together() -> None:
 
 
 def test_digits() -> None:
-    data = digits()
+    found = digits.load(Path("not/needed"))
+    data = found.train
+    assert isinstance(data.x, torch.Tensor)
+    assert found.test is None
     assert data.x.shape == (1797, 1, 8, 8)
     assert (float(data.x.min()), float(data.x.max())) == (0.0, 1.0)
     assert torch.bincount(data.y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-
-
-@given(st.integers(1, 40), st.integers(0, 5), st.data())
-def test_iid_is_disjoint_complete_and_even(count: int, seed: int, data: st.DataObject) -> None:
-    workers = data.draw(st.integers(1, count))
-    rows = LabelledData(torch.arange(count).float()[:, None], torch.arange(count))
-    parts = iid(rows, workers, generator(seed))
-    sizes = [len(part) for part in parts]
-    assert sorted(concat(parts).y.tolist()) == list(range(count))
-    assert max(sizes) - min(sizes) <= 1
-    assert len(parts) == workers
-
-
-def test_too_many_workers() -> None:
-    with pytest.raises(ValueError, match="1 to 6 workers; got 7"):
-        iid(as_labelled((X, Y), "a"), 7, generator(0))
-
-
-def test_split_takes_a_share_of_every_class() -> None:
-    data = LabelledData(torch.arange(30).float()[:, None], torch.tensor([0] * 20 + [1] * 8 + [2] * 2))
-    rest, part = split(data, 0.25, generator(0))
-    assert torch.bincount(part.y).tolist() == [5, 2, 1]
-    assert sorted([*rest.x.flatten().tolist(), *part.x.flatten().tolist()]) == list(range(30))

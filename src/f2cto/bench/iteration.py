@@ -14,8 +14,11 @@ from f2cto.resnet import resnet18
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import CoresetProgram, F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation
+from f2cto.selectors.f2cto_stages import Team
+from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage
 from f2cto.trilevel.slopes import Readable
+from f2cto.trilevel.stationarity import moves, stationarity_gap
 
 CASES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], list[int], int]] = {
     # name: network, sample, shards, R
@@ -46,6 +49,7 @@ def ratios(shards: list[Shard], steps: int, repeats: int) -> dict[str, float]:
             "unshared": Running(method, shards, changed(method, unshared)).iterate,
             "bare unshared": lambda: bare(model, x, y, 2 * steps, 3),
             "literal": Running(method, shards, changed(method, literal, together=False)).iterate,
+            "diagnostics": diagnostics(method, shards),
         },
         repeats,
     )
@@ -54,8 +58,25 @@ def ratios(shards: list[Shard], steps: int, repeats: int) -> dict[str, float]:
         "over_bare_unshared": seconds["unshared"] / seconds["bare unshared"],
         "literal_over_fast": seconds["literal"] / seconds["fast"],
         "literal_over_fast_unshared": seconds["literal"] / seconds["unshared"],
+        "diagnostics_share": seconds["diagnostics"] / seconds["fast"],
         "seconds": seconds["fast"],
     }
+
+
+def diagnostics(method: F2cto, shards: list[Shard]) -> Callable[[], None]:
+    """All that an iteration does only to tell how it gets on: the objective, the gap and the robust accuracy."""
+    team = Team(tuple(shards))
+    stage, at, w = method.stages()(team, 0), method.stages().initial(team), shards[0].model.own()
+    problem, eta = stage.problem, stage.settings.eta
+    assert isinstance(problem, RobustCoreset)  # noqa: S101  (what F2cto's stages are made of)
+    alpha, hits = problem.sets.A.project(at.alpha), team.y > 0
+
+    def tell() -> None:
+        float(alpha @ problem.every + problem.topk.value(alpha))
+        stationarity_gap([moves(at, replace(at, alpha=alpha), eta, exact=True)], w, w, eta.w)
+        float(hits.double().mean())
+
+    return tell
 
 
 def bare(model: FlatModel, x: torch.Tensor, y: torch.Tensor, attacks: int, parameters: int) -> None:

@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from f2cto.cli import benching, listing, selecting
+from f2cto.cli import benching, data, listing, selecting
 from f2cto.config import SettingsError
+from f2cto.data.errors import DataError
 
-COMMANDS = (selecting, listing, benching)
+COMMANDS = (selecting, data, listing, benching)
 
 EXAMPLES = """examples:
   f2cto select --preset digits --out runs/demo     pick samples, look at runs/demo/report.html
   f2cto list                                       methods, presets and data sets
+  f2cto data fetch mnist                           download a data set
 """
 
 
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             chosen = _parser().parse_args(arguments)
             return int(chosen.run(chosen))
-        except SettingsError as error:
+        except (SettingsError, DataError) as error:
             return _fail(str(error), 2)
         except (OSError, ArithmeticError) as error:
             return _fail(str(error), 1)

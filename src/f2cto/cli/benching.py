@@ -1,4 +1,4 @@
-"""`f2cto bench`: how fast the solver is on this machine, as ratios."""
+"""`f2cto bench`: how fast the solver is on this machine, as ratios, and how fast data sets load."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   f2cto bench iteration               an iteration beside the bare passes it needs
   f2cto bench scale --json            time over workers and samples; one JSON object at the end
   f2cto bench iteration --out results/speed
+  F2CTO_DATA=data f2cto bench load    seconds and memory of loading each data set that is there
 """
 
 
@@ -21,12 +22,16 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
     """Add the command to the parser."""
     parser = commands.add_parser(
         "bench",
-        help="measure the solver's speed",
-        description="Measure the solver's speed, each figure a ratio taken in one run.",
+        help="measure speed",
+        description="Measure the solver's speed, each figure a ratio taken in one run, or how fast data sets load.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", choices=["iteration", "hypergradient", "scale", "memory"], help="what to measure")
+    parser.add_argument(
+        "name",
+        choices=["iteration", "hypergradient", "scale", "memory", "hardware", "pays", "load"],
+        help="what to measure",
+    )
     parser.add_argument("--repeats", type=int, default=5, help="turns to take the median of (default: 5)")
     parser.add_argument("--threads", type=int, default=1, help="threads torch may use (default: 1)")
     parser.add_argument("--out", type=Path, help="folder to write NAME.json to")
@@ -40,6 +45,7 @@ def run(chosen: argparse.Namespace) -> int:
     import torch  # noqa: PLC0415
 
     from f2cto.bench import BENCHMARKS  # noqa: PLC0415
+    from f2cto.bench.plots import scale_picture  # noqa: PLC0415
     from f2cto.records import provenance  # noqa: PLC0415
 
     if chosen.repeats < 1 or chosen.threads < 1:
@@ -51,6 +57,8 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.out.mkdir(parents=True, exist_ok=True)
         head = provenance(["f2cto", *sys.argv[1:]]) | {"repeats": chosen.repeats, "threads": chosen.threads}
         (chosen.out / f"{chosen.name}.json").write_text(json.dumps(head | {"results": results}, indent=1) + "\n")
+        if chosen.name == "scale":
+            (chosen.out / "scale.svg").write_bytes(scale_picture(results))
     if chosen.json:
         print(json.dumps(results))
     return 0

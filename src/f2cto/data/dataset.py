@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
-Source = Any  # (x, y) as arrays, tensors or nested lists, or a torch Dataset of (x, y) pairs
+from f2cto.data.foreign import frame_arrays, frame_features, hugging_face_arrays, is_frame, is_hugging_face
+
+Source = Any  # what `as_labelled` takes
+EMPTY = torch.empty(0, 1), torch.empty(0, dtype=torch.long)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,10 @@ class LabelledData:
         """Some of the samples, in the given order."""
         return LabelledData(self.x[rows], self.y[rows])
 
+    def to(self, device: torch.device) -> LabelledData:
+        """The same samples on a device."""
+        return LabelledData(self.x.to(device), self.y.to(device))
+
 
 def concat(parts: Sequence[LabelledData]) -> LabelledData:
     """All parts after each other."""
@@ -36,19 +43,18 @@ def concat(parts: Sequence[LabelledData]) -> LabelledData:
 
 
 def as_labelled(source: Source, name: str) -> LabelledData:
-    """Checked tensors out of (x, y) or a torch `Dataset`; the caller's data are never written to.
+    """Checked tensors out of what users have; the caller's data are never written to.
 
-    Bytes (uint8) are divided by 255, other numbers become float32. `name` says in errors whose data they are.
+    Bytes (uint8) are divided by 255, other numbers become float32.
+
+    Args:
+        source: a pair (x, y) of arrays, tensors, nested lists or pandas or polars frames; a pair of a frame and the
+            name of its label column; a torch `Dataset` of (x, y) pairs; or a Hugging Face `Dataset`, by itself if its
+            labels are called label, labels or y, else in a pair with their name.
+        name: says in errors whose data they are.
+
     """
-    if isinstance(source, LabelledData):
-        x, y = source.x, source.y
-    elif isinstance(source, Dataset):
-        x, y = _from_dataset(source, name)
-    elif isinstance(source, tuple | list) and len(source) == 2:
-        x, y = _tensor(source[0], f"x of {name}"), _tensor(source[1], f"y of {name}")
-    else:
-        msg = f"{name} must be a pair (x, y) or a torch Dataset; got {type(source).__name__}."
-        raise TypeError(msg)
+    x, y = _tensors(source, name)
     _check_lengths(x, y, name)
     return LabelledData(_features(x, name), _labels(y, name))
 
@@ -81,10 +87,31 @@ def check_range(data: LabelledData, low: float, high: float, name: str) -> None:
         raise ValueError(msg)
 
 
+def _tensors(source: Source, name: str) -> tuple[Tensor, Tensor]:
+    if isinstance(source, LabelledData):
+        return source.x, source.y
+    if isinstance(source, Dataset) and not isinstance(source, IterableDataset):
+        return _from_dataset(source, name)
+    if is_hugging_face(source):
+        source = (source, None)
+    if not isinstance(source, tuple | list) or len(source) != 2:
+        msg = (
+            f"{name} must be a pair (x, y), a pair of a frame and its label column's name, or a Dataset with a length; "
+            f"got {type(source).__name__}{', of which to take one entry' if isinstance(source, dict) else ''}."
+        )
+        raise TypeError(msg)
+    x, y = source
+    if is_hugging_face(x) and (y is None or isinstance(y, str)):
+        x, y = hugging_face_arrays(x, y, name) if len(x) else EMPTY
+    elif is_frame(x):
+        x, y = frame_arrays(x, y, name) if isinstance(y, str) else (frame_features(x, x.columns, name), y)
+    return _tensor(x, f"x of {name}"), _tensor(y, f"y of {name}")
+
+
 def _from_dataset(source: Dataset[Any], name: str) -> tuple[Tensor, Tensor]:
     count = len(source)  # type: ignore[arg-type]  # torch leaves __len__ out of Dataset on purpose
     if count == 0:
-        return torch.empty(0, 1), torch.empty(0, dtype=torch.long)
+        return EMPTY
     pairs = [source[i] for i in range(count)]
     xs = [_tensor(x, f"sample {i} of {name}") for i, (x, _) in enumerate(pairs)]
     if len({x.shape for x in xs}) > 1:

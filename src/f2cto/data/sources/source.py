@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from f2cto.data.errors import DataError
 from f2cto.data.samples import DataSet
 
 Loader = Callable[[Path], DataSet]  # from the data folder, in which the publisher's own folder lies
@@ -40,3 +41,26 @@ class Source:
     downloads: tuple[Download, ...] = ()
     by_hand: str = ""  # where it cannot be fetched: one sentence on what to download from where
     published: Published | None = None
+
+    def here(self, root: Path) -> bool:
+        """Whether there is anything to read in the data folder."""
+        return not self.folder or (root / self.folder).is_dir()
+
+    def needed(self, path: Path) -> Path:
+        """The path itself, if it is there."""
+        if not path.exists():
+            msg = f"{path} is missing; {self._way}, or say with --data-dir or F2CTO_DATA where the data lie."
+            raise DataError(msg)
+        return path
+
+    def broken(self, path: Path, what: str) -> DataError:
+        """An error that says what is wrong with a file and how to get a sound one."""
+        again = "it" if self.downloads and not self.downloads[0].unpack else f"the folder {self.folder}"
+        return DataError(f"{path} {what}; delete {again} and {self._way}.")
+
+    @property
+    def _way(self) -> str:
+        """How to come by the data, as a part of a sentence."""
+        if self.downloads:
+            return f"run `f2cto data fetch {self.name}`"
+        return self.by_hand[:1].lower() + self.by_hand[1:].rstrip(".")
