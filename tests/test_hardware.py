@@ -53,14 +53,14 @@ def watched(shards: list[Shard], settings: F2ctoSettings) -> list[Watch]:
 
     def on_round(_: object) -> None:
         if seen:
-            seen[-1].__exit__(None, None, None)
+            seen[-1].__exit__(None, None, None)  # type: ignore[no-untyped-call]
         seen.append(Watch())
-        seen[-1].__enter__()
+        seen[-1].__enter__()  # type: ignore[no-untyped-call]
 
     try:
         method.lead(engine.ask, shards[0].model.own(), on_round)
     finally:
-        seen[-1].__exit__(None, None, None)
+        seen[-1].__exit__(None, None, None)  # type: ignore[no-untyped-call]
     return seen[3:-1]
 
 
@@ -117,7 +117,7 @@ def test_bfloat16_serves_attacks_only() -> None:
         engine = in_this_process(method.program(), shards)
         solution = method.lead(engine.ask, model.own(), lambda _: None)
         (state,) = engine.states
-        found[precision] = (solution, state.refined.q_star)  # type: ignore[union-attr]
+        found[precision] = (solution, state.refined.q_star)  # type: ignore[attr-defined]
     (full, q), (rough, rough_q) = found.values()
     assert not torch.equal(q, rough_q)
     assert (q.sign() == rough_q.sign()).double().mean() > 0.85

@@ -145,10 +145,11 @@ def _choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None
         on.shards,
         on.settings.size,
         model=fresh(lambda: _network(on), generator(on.settings.seed, 1)),
-        settings=on.settings.f2cto,
+        settings=on.settings.f2cto if method == "f2cto" else {},
         seed=seed,
         method=method,
         valid=on.settings.range,
+        radius=on.settings.f2cto.perturbation.train_radius,
         device=on.settings.device,
         on_round=watcher.on_round if watcher else lambda _: None,
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +14,12 @@ from torch import Tensor, nn
 
 from f2cto import hardware
 from f2cto.attacks.base import Range
-from f2cto.config import build
 from f2cto.data.dataset import LabelledData, Source, as_labelled, check_alike, check_range
 from f2cto.federation.engine import Traffic
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.base import OnRound, Shard, run
+from f2cto.selectors.base import Given, OnRound, Shard, run
 from f2cto.selectors.catalogue import make_selector
-from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.trilevel.master import Round, Stopped
 
 HIDDEN = (100, 100)
@@ -45,10 +42,11 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     size: float,
     *,
     model: nn.Module | None = None,
-    settings: F2ctoSettings | Mapping[str, Any] | None = None,
+    settings: object = None,
     seed: int = 0,
     method: str = "f2cto",
     valid: Range | None = None,
+    radius: float = 0.1,
     device: str = "cpu",
     on_round: OnRound = lambda _: None,
 ) -> Selection:
@@ -58,10 +56,11 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         shards: one (x, y) pair of arrays or tensors, or one torch `Dataset`, per worker. Bytes are divided by 255.
         size: how many samples each worker keeps: a count, or a fraction of its shard.
         model: the proxy network, from samples to logits; default: a perceptron with two hidden layers.
-        settings: an `F2ctoSettings`, or a mapping of what differs from the defaults.
+        settings: those of the method, such as `F2ctoSettings`, or a mapping of what differs from the defaults.
         seed: the same seed gives the same bits.
         method: one of `f2cto list`.
         valid: the range of the features, [0, 1] unless said otherwise; attacks stay inside.
+        radius: how far attacks move a feature, for methods whose settings do not say so themselves.
         device: where to compute, such as `cuda`; the result comes back to the processor.
         on_round: is told about every iteration as it ends.
 
@@ -75,8 +74,6 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
 
     """
     valid = valid or Range()
-    if not isinstance(settings, F2ctoSettings):
-        settings = build(F2ctoSettings, settings or {})
     there = hardware.device(device)
     data = [part.to(there) for part in checked_shards(shards, valid)]
     network = proxy_network(data, model, seed).to(there)
@@ -84,7 +81,8 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     w = flat.own()
     sizes = coreset_sizes(size, [len(part) for part in data])
     workers = [Shard(part.x, part.y, k, flat, i, seed) for i, (part, k) in enumerate(zip(data, sizes, strict=True))]
-    result = run(make_selector(method, settings, w, valid), workers, w, on_round)
+    selector = make_selector(method, {} if settings is None else settings, Given(w, valid, radius))
+    result = run(selector, workers, w, on_round)
     return Selection(
         indices=[c.indices.cpu().numpy() for c in result.coresets],
         weights=[c.weights.double().cpu().numpy() for c in result.coresets],

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from f2cto.attacks import Clean, Pgd, robust_accuracy
+from f2cto.attacks import Attack, Clean, Pgd, robust_accuracy
 from f2cto.attacks.base import Range
 from f2cto.bench.measure import Say
 from f2cto.data.dataset import LabelledData, as_labelled, concat
@@ -59,7 +59,7 @@ def one(train: LabelledData, test: LabelledData, seed: int) -> dict[str, float]:
     settings = {"perturbation": {"eval_radius": RADIUS, "train_radius": RADIUS}}
     choose = partial(select, shards, SHARE, model=fresh(make, generator(seed, 2)), settings=settings, seed=seed)
     select_seconds, chosen = timed(choose)
-    drawn_at_random = choose(method="random")
+    drawn_at_random = select(shards, SHARE, method="random", seed=seed)
     result = {"select_seconds": select_seconds}
     for name, data in {
         "coreset": gathered(shards, chosen),
@@ -83,9 +83,10 @@ def gathered(shards: list[LabelledData], chosen: Selection) -> LabelledData:
 def accuracies(model: FlatModel, w: Tensor, test: LabelledData, seed: int) -> dict[str, float]:
     """Clean accuracy and accuracy under PGD-20."""
     logits = partial(model.logits, w)
+    attacks: dict[str, Attack] = {"clean": Clean(), "pgd": Pgd(RADIUS, 20)}
     return {
         name: robust_accuracy(logits, attack, test.x, test.y, Range(), generator(seed, 5))
-        for name, attack in {"clean": Clean(), "pgd": Pgd(RADIUS, 20)}.items()
+        for name, attack in attacks.items()
     }
 
 

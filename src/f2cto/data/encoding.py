@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -121,12 +122,14 @@ def _checked(parts: dict[str, Samples]) -> list[pl.DataFrame]:
 
 def _check_cells(frame: pl.DataFrame, part: str) -> None:
     for column in frame:
-        if not (_is_number(column) or _is_word(column)):
+        if not (_is_number(column) or isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum)):
             msg = f"The column `{column.name}` of {part} holds {column.dtype}; give numbers or words, or leave it out."
             raise DataError(msg)
-        bad = column.is_null() | ~column.is_finite() if column.dtype.is_float() else column.is_null()
-        if bad.any():
-            msg = f"{part} has {int(bad.sum())} broken cells in column `{column.name}`; leave those rows out."
+    floats = cs.float()
+    counts = frame.select((floats.is_null() | ~floats.is_finite()).sum(), (~floats).is_null().sum()).row(0, named=True)
+    for name, count in counts.items():
+        if count:
+            msg = f"{part} has {count:,} empty or infinite cells in column `{name}`; fill them or leave the rows out."
             raise DataError(msg)
 
 
@@ -136,10 +139,6 @@ def _kinds(frame: pl.DataFrame) -> list[tuple[str, bool]]:
 
 def _is_number(column: pl.Series) -> bool:
     return column.dtype.is_numeric() or column.dtype == pl.Boolean
-
-
-def _is_word(column: pl.Series) -> bool:
-    return isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum)
 
 
 def _numbers(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,17 +1,16 @@
-"""Numbers brought to [0, 1] by what workers may tell of their columns: a count and nine quantiles, never a row.
+"""Numbers brought to [0, 1] by what workers may tell of their columns: a count and thirteen quantiles, never a row.
 
     worker: column_statistics ─► vector ─► master: merged ─► Scaling ─► worker: Scaling.apply
 
-The ends of the range are the 1 % and 99 % quantiles of all workers' samples together. They are taken from the mixture
-of the workers' distributions, each weighted by its count and straight between its quantiles:
+The ends of the range are the 1 % and 99 % quantiles of all workers' samples together, as far as the workers' quantiles
+tell: each stands for the share of its worker's samples around its level, and of these points the weighted quantile is
+taken. Not the median over the workers: where each has a class of its own, the few that hold a rare attack would find
+all their values clipped. Not the extreme either: among 200 workers of 400 samples the largest 99 % quantile is a
+rarity, and one worker with a broken meter would squash everyone's column. So the range is about what one would fit if
+the samples lay in one place, however they are dealt out: over the columns of UNSW-NB15, at 200 workers, it ends 1 % off
+with samples dealt at random and 5 % off with samples sorted by class (mean deviation).
 
-    F(v) = Σ_i n_i F_i(v) / Σ_i n_i
-
-Not from a median over workers: where each has a class of its own, the few that hold a rare attack would find all their
-values clipped to one. Not from the extremes either: among 200 workers of 400 samples the largest 99 % quantile is a
-rarity, and one worker with a broken meter would squash everyone's column. The mixture is what one would fit if the
-samples lay in one place, however they are dealt out. The smallest and the largest value are a sample's own; they are
-needed to know a constant column, and a rare flag from one.
+The quantiles are values that occur. Those of a worker with few samples are some samples' own, column by column.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from torch import Tensor
 
 Array = NDArray[np.float64]
 
-LEVELS = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+LEVELS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
 HEAVY = 10.0  # a tail is heavy if it reaches so many times beyond what is usual
 DEPTH = 30.0  # the logarithm spreads what lies between the end of the tail and so small a part of it
 
@@ -37,10 +36,10 @@ class Statistics:
     """What a worker tells of its columns of numbers."""
 
     count: int  # samples
-    quantiles: Array  # (columns, levels), the smallest and largest value included
+    quantiles: Array  # (columns, levels), the smallest and the largest value included
 
     def vector(self) -> Tensor:
-        """As one message: the count, then column after column its quantiles.  (1 + 9 columns,), float64."""
+        """As one message: the count, then column after column its quantiles.  (1 + 13 columns,), float64."""
         return torch.from_numpy(np.concatenate([[float(self.count)], self.quantiles.ravel()]))
 
     @staticmethod
@@ -71,7 +70,7 @@ def column_statistics(frame: pl.DataFrame) -> Statistics:
     if not frame.columns:
         return Statistics(0, np.empty((0, len(LEVELS))))
     values = np.ascontiguousarray(frame.cast(pl.Float64).to_numpy().T)
-    return Statistics(len(frame), np.quantile(values, LEVELS, axis=1).T)
+    return Statistics(len(frame), np.quantile(values, LEVELS, axis=1, method="inverted_cdf").T)
 
 
 def merged(statistics: Sequence[Statistics], *, logarithm: bool = True) -> Scaling:
@@ -93,46 +92,26 @@ def merged(statistics: Sequence[Statistics], *, logarithm: bool = True) -> Scali
     return Scaling(_spread(low, unit), _spread(high, unit), unit, smallest == largest)
 
 
+def _pooled(quantiles: Array, counts: Array) -> Array:
+    """The quantiles of one column over all workers; `quantiles` is (workers, levels)."""
+    levels = np.array(LEVELS)
+    edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])  # a quantile stands for what is around it
+    weights = (counts[:, None] * np.diff(edges)).ravel()
+    order = np.lexsort((weights, quantiles.ravel()))  # by weight too: sums must not depend on the order of workers
+    values, shares = quantiles.ravel()[order], weights[order].cumsum() / counts.sum()
+    inner = values[np.searchsorted(shares, levels[1:-1])]
+    return np.concatenate([values[:1], inner, values[-1:]])
+
+
 def _usual_size(pooled: Array) -> Array:
     """How large the values of a column usually are.
 
     The median for a column of one sign. The quartiles for one of both: its median may be near zero, as in data that
     were centred, without any tail being heavy.
     """
+    median, quartiles = abs(pooled[:, LEVELS.index(0.5)]), pooled[:, [LEVELS.index(0.25), LEVELS.index(0.75)]]
     both = (pooled[:, 0] < 0) & (pooled[:, -1] > 0)
-    return np.where(both, abs(pooled[:, [3, 5]]).max(axis=1, initial=0), abs(pooled[:, 4]))
-
-
-def _pooled(quantiles: Array, counts: Array) -> Array:
-    """The quantiles of one column at the same levels over all workers; `quantiles` is (workers, levels).
-
-    F is straight between the workers' quantiles, and jumps where many samples share a value. By bisection, the first of
-    those values up to which F reaches the level; the level is then met there, or on the line before.
-    """
-    levels, values = np.array(LEVELS), np.unique(quantiles)
-    first, last = np.zeros(len(levels), dtype=np.int64), np.full(len(levels), len(values) - 1)
-    while (first < last).any():
-        middle = (first + last) // 2
-        reached = _share(quantiles, counts, values[middle], upto=True) >= levels - 1e-12  # F is a sum, and rounded
-        first, last = np.where(reached, first, middle + 1), np.where(reached, middle, last)
-    at, before = values[last], values[(last - 1).clip(0)]
-    start, end = _share(quantiles, counts, before, upto=True), _share(quantiles, counts, at, upto=False)
-    along = np.divide(levels - start, end - start, out=np.ones_like(levels), where=end > start)
-    return np.where(along < 1, before + along.clip(0) * (at - before), at)
-
-
-def _share(quantiles: Array, counts: Array, values: Array, *, upto: bool) -> Array:
-    """F at the values, or just below them: the share of all samples."""
-    own, levels = quantiles[:, :, None], np.array(LEVELS)
-    above = (own <= values if upto else own < values).sum(axis=1)  # (workers, values)
-    i, j = (above - 1).clip(0), above.clip(max=len(levels) - 1)
-    left, right = np.take_along_axis(quantiles, i, axis=1), np.take_along_axis(quantiles, j, axis=1)
-    along = np.divide(values - left, right - left, out=np.zeros_like(left), where=right > left)
-    inside = levels[i] + along * (levels[j] - levels[i])
-    shares = np.where(above == 0, 0.0, np.where(above == len(levels), 1.0, inside))
-    # Sorted before they are summed: the sum is then the same for every order of workers.
-    total: Array = np.sort(counts[:, None] * shares, axis=0).sum(axis=0) / counts.sum()
-    return total
+    return np.where(both, np.max(abs(quartiles), axis=1, initial=0), median)
 
 
 def _spread(values: Array, unit: Array) -> Array:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -200,12 +201,8 @@ def _useless(table: Table, name: str) -> str:
         return "an identifier by name"
     if column.dtype == pl.Float64:
         # Numbers that grow as the row numbers do only say where a row stands.
-        start = column - float(column[0])
-        return (
-            "a count of the rows"
-            if len(column) > 2 and (start == table.rows.numpy() - int(table.rows[0])).all()
-            else ""
-        )
+        counting = np.ptp(column.to_numpy() - table.rows.numpy()) == 0
+        return "a count of the rows" if len(column) > 2 and counting else ""
     return "an identifier: all values differ" if len(column) > 2 and column.n_unique() == len(column) else ""
 
 

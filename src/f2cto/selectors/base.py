@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
+from f2cto.attacks.base import Range
 from f2cto.federation.engine import Program, Traffic
 from f2cto.federation.joint import in_this_process
 from f2cto.message import Ask, Message
@@ -34,6 +35,15 @@ class Shard:
     def first(self) -> int:
         """Where this worker starts to deal out places to classes; workers follow on each other."""
         return self.worker * self.size
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What every method is told about its task."""
+
+    w: Tensor  # the proxy's initial parameters
+    valid: Range = field(default_factory=Range)  # the values features can take
+    radius: float = 0.1  # the attacks that models are to withstand, in the l-infinity norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,5 +114,9 @@ class Local:
 
     def coreset(self, shard: Shard, state: None) -> Coreset:  # noqa: ARG002
         """The worker's own choice."""
-        indices = self.choose(shard, generator(shard.seed, shard.worker))
-        return Coreset(indices, torch.full((len(indices),), 1 / len(indices)))
+        return evenly(self.choose(shard, generator(shard.seed, shard.worker)))
+
+
+def evenly(indices: Tensor) -> Coreset:
+    """A coreset in which all weigh the same."""
+    return Coreset(indices, torch.full((len(indices),), 1 / len(indices), device=indices.device))

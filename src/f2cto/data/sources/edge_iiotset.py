@@ -88,16 +88,16 @@ def load(root: Path) -> DataSet:
     Rows are numbered through the files, in the order of their names.
     """
     paths = _paths(root / SOURCE.folder)
-    table = without_useless(_joined([_table(path) for path in paths]))
-    names, y = label_column(table.frame, LABEL, paths[0], CLASSES)
+    joined = _joined([_table(path) for path in paths])
+    _, y = label_column(joined.frame, LABEL, paths[0], CLASSES)
+    table = without_useless(replace(joined, frame=joined.frame.drop(LABEL)))
     present = y.bincount().nonzero().flatten()
-    frame = table.frame.drop(LABEL)
     return DataSet(
         name=SOURCE.name,
-        train=Samples(frame, torch.searchsorted(present, y), table.rows),
+        train=Samples(table.frame, torch.searchsorted(present, y), table.rows),
         test=None,
-        classes=tuple(names[i] for i in present.tolist()),
-        fixed=tuple(name for name in FIXED if name in frame.columns),
+        classes=tuple(CLASSES[i] for i in present.tolist()),
+        fixed=tuple(name for name in FIXED if name in table.frame.columns),
         notes=(
             f"Read: {', '.join(path.name for path in paths)}.",
             *_missing(present.tolist()),
