@@ -20,9 +20,12 @@ from typing import Any
 import torch
 
 from f2cto.config import assignment, build, merged
-from f2cto.experiment import RunSettings, prepare, run
+from f2cto.data.folder import data_folder
+from f2cto.experiment import run
+from f2cto.preparation import prepare
 from f2cto.presets import read_preset
 from f2cto.records import Kept, RunRecord, provenance
+from f2cto.run_settings import RunSettings
 from f2cto.selection import Selection
 from f2cto.trilevel.master import Round
 
@@ -54,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(1)
     records = []
     for seed in range(chosen.seeds):
-        records.append(run(prepare(settings_for(chosen, seed)), Silent()))
+        records.append(run(prepare(settings_for(chosen, seed), data_folder()), Silent()))
         print(seed, {name: f"{scores['pgd'].mean:.3f}" for name, scores in records[-1].accuracy.items()}, flush=True)
     table = markdown(records)
     print(table)

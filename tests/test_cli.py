@@ -36,9 +36,9 @@ def test_the_folder_holds_everything(finished: Path) -> None:
     assert sorted(f.name for f in finished.iterdir()) == sorted(FILES)
     with (finished / "coreset.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["worker", "index", "label", "weight"]
+    assert list(rows[0]) == ["worker", "index", "row", "label", "weight"]
     assert [row["worker"] for row in rows] == ["0"] * 5 + ["1"] * 5 + ["2"] * 5
-    assert len({(row["worker"], row["index"]) for row in rows}) == 15
+    assert len({(row["worker"], row["index"]) for row in rows}) == len({row["row"] for row in rows}) == 15
     metrics = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in metrics] == [1, 2, 3]
     assert set(metrics[0]) == {"iteration", "objective", "gap", "seconds", "robust_accuracy"}
@@ -93,7 +93,7 @@ def test_quiet_prints_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
         (["select", "--size", "-1"], "`size` must be a count (10) or a fraction below 1 (0.05)"),
         (["select", "--workers", "5000"], "1258 samples can be dealt out to 1 to 1258 workers; got 5000."),
         (["select", "--iterations", "0"], "In `f2cto.stopping`: The solver needs at least 1 iteration; got 0."),
-        (["select", "--seed", "-3"], "A run needs workers >= 1, seed >= 0"),
+        (["select", "--seed", "-3"], "A run needs workers >= 1 and seed >= 0"),
         (["select", "--preset", "nope"], "There is no preset `nope`; there are digits"),
         (["select", "--workers", "two"], "Argument --workers: invalid int value: 'two'; see `f2cto select --help`."),
         (["select", "--what"], "Unrecognized arguments: --what; see `f2cto --help`."),

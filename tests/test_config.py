@@ -6,8 +6,8 @@ import pytest
 import tomli_w
 
 from f2cto.config import SettingsError, assignment, build, merged, plain, read_toml
-from f2cto.experiment import RunSettings
 from f2cto.presets import preset_names, read_preset
+from f2cto.run_settings import RunSettings
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -28,7 +28,7 @@ def test_defaults_round_trip() -> None:
         ("workers=3", {"workers": 3}),
         ("f2cto.weighting.topk = 0.5", {"f2cto": {"weighting": {"topk": 0.5}}}),
         ("data=digits", {"data": "digits"}),
-        ("hidden=[8, 4]", {"hidden": [8, 4]}),
+        ("network.hidden=[8, 4]", {"network": {"hidden": [8, 4]}}),
         ("f2cto.proxy.waits=false", {"f2cto": {"proxy": {"waits": False}}}),
     ],
 )
@@ -54,14 +54,14 @@ def test_the_one_above_wins() -> None:
         ({"f2cto": {"proxy": {"waits": 1}}}, "`f2cto.proxy.waits` must be true or false"),
         ({"f2cto": {"choice": "best"}}, "`f2cto.choice` must be one of top, greedy; got 'best'"),
         ({"f2cto": 3}, "`f2cto` is a group of settings; set one of its keys, such as `f2cto.weighting`"),
-        ({"hidden": 100}, "`hidden` must be a list"),
-        ({"hidden": [1.5]}, r"`hidden\[0\]` must be a whole number"),
-        ({"data": "mars"}, "no data set `mars`; there are digits"),
+        ({"network": {"hidden": 100}}, "`network.hidden` must be a list"),
+        ({"network": {"hidden": [1.5]}}, r"`network.hidden\[0\]` must be a whole number"),
+        ({"data": {"source": "mars"}}, "no data set `mars`; there are digits"),
         ({"workers": 0}, "workers >= 1"),
         ({"seed": -1}, "seed >= 0"),
         ({"training": {"steps": 0}}, "In `training`: Training needs"),
-        ({"evaluation": {"draws": 0}}, "In `evaluation`: Evaluation needs"),
-        ({"range": {"low": 2}}, "In `range`: A valid range needs low < high"),
+        ({"evaluation": {"draws": -1}}, "In `evaluation`: Evaluation needs"),
+        ({"data": {"range": {"low": 2}}}, "In `data.range`: A valid range needs low < high"),
         ({"f2cto": {"weighting": {"draws": 0}}}, "draws >= 1"),
         ({"f2cto": {"weighting": {"step": -1}}}, "must be >= 0"),
         ({"f2cto": {"proxy": {"radius": -1}}}, "radius of the parameters must be >= 0"),

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from f2cto.config import build
-from f2cto.experiment import RunSettings, picture, prepare
+from f2cto.experiment import picture
+from f2cto.preparation import prepare
+from f2cto.run_settings import RunSettings
 
 
 def rows(x: torch.Tensor) -> set[bytes]:
@@ -11,8 +15,10 @@ def rows(x: torch.Tensor) -> set[bytes]:
 
 
 def test_validation_samples_are_never_test_samples() -> None:
-    test = prepare(build(RunSettings, {"seed": 3}))
-    validation = prepare(build(RunSettings, {"seed": 3, "evaluation": {"part": "validation"}}))
+    test = prepare(build(RunSettings, {"seed": 3}), Path())
+    validation = prepare(build(RunSettings, {"seed": 3, "evaluation": {"part": "validation"}}), Path())
+    assert validation.test is not None
+    assert test.test is not None
     assert not rows(validation.test.x) & rows(test.test.x)
     assert not rows(validation.train.x) & rows(test.test.x)
     assert not rows(validation.train.x) & rows(validation.test.x)

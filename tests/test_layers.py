@@ -43,9 +43,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "trilevel",
     },
     "evaluation": {"attacks", "data", "models", "randomness", "records", "training"},
+    "run_settings": {"attacks", "config", "data", "evaluation", "selectors", "training"},
+    "preparation": {
+        *{"attacks", "config", "data", "evaluation", "hardware", "models", "randomness", "resnet", "run_settings"},
+        *{"selection"},
+    },
     "experiment": {
-        *{"attacks", "config", "data", "evaluation", "models", "randomness", "records", "selection", "selectors"},
-        *{"training", "trilevel"},
+        *{"config", "data", "evaluation", "models", "preparation", "randomness", "records", "selection", "trilevel"},
     },
     "resnet": set(),
     "bench": {
@@ -62,9 +66,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "experiment",
         "fetching",
         "folder",
+        "preparation",
         "presets",
         "records",
         "report",
+        "run_settings",
         "selection",
         "selectors",
         "trilevel",

@@ -75,10 +75,14 @@ def assignment(text: str) -> dict[str, Any]:
     if not equals or not key.strip():
         msg = f"A setting must look like key=value; got `{text}`."
         raise SettingsError(msg)
-    result: Any = _value(value.strip())
-    for part in reversed(key.strip().split(".")):
-        result = {part: result}
-    return dict(result)
+    return nested(key.strip(), _value(value.strip()))
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The nested mapping with one value at a dotted path."""
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    return dict(value)
 
 
 def _value(text: str) -> Any:  # noqa: ANN401  (whatever TOML holds)
@@ -94,6 +98,10 @@ def _convert(hint: Any, value: Any, path: str) -> Any:  # noqa: ANN401
             msg = f"`{path}` is a group of settings; set one of its keys, such as `{path}.{fields(hint)[0].name}`."
             raise SettingsError(msg)
         return build(hint, value, path + ".")
+    if get_origin(hint) is Mapping:
+        if not isinstance(value, Mapping):
+            raise SettingsError(_wrong(path, "a group of settings", value))
+        return dict(value)
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
             raise SettingsError(_wrong(path, "a list such as [100, 100]", value))
@@ -125,6 +133,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return plain(value)
     if isinstance(value, StrEnum):
         return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -32,14 +32,13 @@ class Evaluation:
 
     radius: float = 0.1
     pgd_steps: int = 20
-    draws: int = 5
-    test_share: float = 0.3
+    draws: int = 5  # 0: nothing is judged, and nothing set apart for it
     part: Part = Part.TEST
 
     def __post_init__(self) -> None:
         """Refuse an evaluation that would judge nothing."""
-        if not self.radius >= 0 or self.pgd_steps < 1 or self.draws < 1 or not 0 < self.test_share < 1:
-            msg = f"Evaluation needs radius >= 0, pgd_steps >= 1, draws >= 1 and 0 < test_share < 1; got {self}."
+        if not self.radius >= 0 or self.pgd_steps < 1 or self.draws < 0:
+            msg = f"Evaluation needs radius >= 0, pgd_steps >= 1 and draws >= 0; got {self}."
             raise ValueError(msg)
 
 

@@ -57,8 +57,11 @@ class RunFolder:
         """The samples to keep."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["worker", "index", "label", "weight"])
-        writer.writerows([k.worker, k.index, k.label, f"{k.weight:.9g}"] for k in kept)
+        files = ["file"] if any(k.file for k in kept) else []
+        writer.writerow(["worker", "index", "row", "label", "weight", *files])
+        writer.writerows(
+            [k.worker, k.index, k.row, k.label, f"{k.weight:.9g}", *([k.file] if files else [])] for k in kept
+        )
         self._write("coreset.csv", text.getvalue().encode())
 
     def write_model(self, model: nn.Module) -> None:

@@ -37,9 +37,11 @@ class Kept:
     """One sample of a coreset."""
 
     worker: int
-    index: int  # its row in the worker's shard
-    label: int
+    index: int  # its position in the worker's shard
+    row: int  # its row in the file or source
+    label: str  # the name of its class
     weight: float
+    file: str = ""  # where the source is a folder of files
     picture: NDArray[np.float64] | None = None  # (height, width) or (height, width, 3) in [0, 1], if it is an image
 
 

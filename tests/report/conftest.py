@@ -39,7 +39,7 @@ def record() -> RunRecord:
             for t in range(1, 41)
         ],
         kept=[
-            Kept(worker, 100 * worker + label, label, 0.1 * (label + 1), rng.random((8, 8)))
+            Kept(worker, label, 100 * worker + label, str(label), 0.1 * (label + 1), picture=rng.random((8, 8)))
             for worker in range(WORKERS)
             for label in range(CLASSES)
         ],

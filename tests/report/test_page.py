@@ -105,16 +105,16 @@ def test_durations_read_like_durations(chartless: RunRecord, seconds: float, wor
 
 def test_every_kept_sample_is_a_picture_with_words(chartless: RunRecord) -> None:
     page = Page(render(chartless))
-    expected = Counter(f"index {k.index}, label {k.label}, weight {k.weight:.4g}" for k in chartless.kept)
+    expected = Counter(f"row {k.row}, label {k.label}, weight {k.weight:.4g}" for k in chartless.kept)
     assert Counter(attrs["alt"] for attrs in page.all("img")) == expected
     assert Counter(attrs["title"] for attrs in page.all("div") if attrs.get("class") == "sample") == expected
     assert len({attrs["src"] for attrs in page.all("img")}) == len(chartless.kept)
 
 
 def test_the_heaviest_sample_of_a_class_comes_first_and_columns_end_at_eight(chartless: RunRecord) -> None:
-    kept = [Kept(0, index, 5, 0.01 * (index + 1), np.zeros((2, 2))) for index in range(20)]
+    kept = [Kept(0, index, index, "5", 0.01 * (index + 1), picture=np.zeros((2, 2))) for index in range(20)]
     page = Page(render(replace(chartless, kept=kept)))
-    shown = [int(attrs["alt"].split(",")[0].removeprefix("index ")) for attrs in page.all("img")]
+    shown = [int(attrs["alt"].split(",")[0].removeprefix("row ")) for attrs in page.all("img")]
     assert shown == list(range(19, -1, -1))
     assert "grid-template-rows: repeat(8, auto)" in page.html
 
@@ -124,9 +124,9 @@ def test_a_class_a_worker_keeps_nothing_of_holds_its_place(chartless: RunRecord)
     assert [attrs["title"] for attrs in page.all("div") if attrs.get("class") == "none"] == ["no sample of label 0"]
 
 
-def test_a_sample_without_picture_among_pictures_shows_its_index(chartless: RunRecord) -> None:
+def test_a_sample_without_picture_among_pictures_shows_its_row(chartless: RunRecord) -> None:
     page = Page(
-        render(replace(chartless, kept=[replace(chartless.kept[0], index=4321, picture=None), *chartless.kept[1:]]))
+        render(replace(chartless, kept=[replace(chartless.kept[0], row=4321, picture=None), *chartless.kept[1:]]))
     )
     assert "#4321" in page.inside("div")
     assert len(page.all("img")) == len(chartless.kept) - 1
@@ -149,7 +149,7 @@ def test_many_workers_wait_behind_a_click(
     chartless: RunRecord, workers: int, folded: str | None, *, pictured: bool
 ) -> None:
     picture = np.zeros((2, 2)) if pictured else None
-    page = Page(render(replace(chartless, kept=[Kept(w, w, 0, 1.0, picture) for w in range(workers)])))
+    page = Page(render(replace(chartless, kept=[Kept(w, w, w, "0", 1.0, picture=picture) for w in range(workers)])))
     assert [text for text in page.inside("summary") if "more" in text] == ([folded] if folded else [])
     named = [text for text in page.inside("h3" if pictured else "th") if text.startswith("Worker")]
     assert named == [f"Worker {w}" for w in range(workers)]
@@ -159,7 +159,7 @@ def test_many_workers_wait_behind_a_click(
 
 
 def test_with_many_classes_only_those_kept_take_room(chartless: RunRecord) -> None:
-    kept = [Kept(label % 2, label, label, 1.0, np.zeros((2, 2))) for label in range(100)]
+    kept = [Kept(label % 2, label, label, str(label), 1.0, picture=np.zeros((2, 2))) for label in range(100)]
     page = Page(render(replace(chartless, kept=kept)))
     assert len(page.all("img")) == 100
     assert [attrs for attrs in page.all("div") if attrs.get("class") == "none"] == []

@@ -34,11 +34,7 @@ class Table:
 
 def read_table(path: Path) -> pl.DataFrame:
     """All columns of a .csv file, as text, or of a .parquet file, as they are."""
-    frame = collected(scan_table(path), path)
-    if frame.is_empty():
-        msg = f"{path} has a header but no rows; download or export it again."
-        raise DataError(msg)
-    return frame
+    return _filled(collected(scan_table(path), path), path)
 
 
 def scan_table(path: Path) -> pl.LazyFrame:
@@ -83,11 +79,14 @@ def typed(query: Frame, kinds: Mapping[str, Kind], path: Path, carried: Sequence
     for name in (*kinds, *carried):
         require(schema.names(), name, path)
     chosen = query.with_row_index(ROW).select(ROW, *carried, *(name for name in schema if name in kinds))
-    frame = collected(read(chosen, schema, kinds), path)
+    frame = _filled(collected(read(chosen, schema, kinds), path), path)
     broken = frame.select(pl.col(list(kinds)).is_null())
     bad = broken.select(pl.any_horizontal(pl.all())).to_series()
-    kept = frame.filter(~bad)
     notes = (_broken_note(broken, bad, path),) if bad.any() else ()
+    if bad.all():
+        msg = f"Every row of {path} has a broken cell; repair it or take out columns ({notes[0].rstrip('.')})."
+        raise DataError(msg)
+    kept = frame.filter(~bad)
     return Table(kept.drop(ROW), _tensor(kept[ROW]), len(frame), notes)
 
 
@@ -155,6 +154,13 @@ def schema_of(query: pl.LazyFrame, path: Path) -> pl.Schema:
         return query.collect_schema()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(_complaint(path, str(error))) from error
+
+
+def _filled(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    if frame.is_empty():
+        msg = f"{path} has a header but no rows; download or export it again."
+        raise DataError(msg)
+    return frame
 
 
 def _scan_csv(path: Path) -> pl.LazyFrame:

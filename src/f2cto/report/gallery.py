@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Sample:
 class Kind:
     """A worker's samples of one class, heaviest first."""
 
-    label: int
+    label: str
     samples: tuple[Sample, ...]
 
 
@@ -50,16 +51,21 @@ class Worker:
 
 def workers(kept: Sequence[Kept]) -> list[Worker]:
     """The workers that keep anything, by number."""
-    labels = sorted({sample.label for sample in kept})
+    labels = sorted({sample.label for sample in kept}, key=_numbers_first)
     groups: dict[int, list[Kept]] = {}
     for sample in kept:
         groups.setdefault(sample.worker, []).append(sample)
     return [_worker(number, groups[number], labels) for number in sorted(groups)]
 
 
-def _worker(number: int, kept: Sequence[Kept], labels: Sequence[int]) -> Worker:
+def _numbers_first(label: str) -> tuple[int, str]:
+    """Labels that are numbers by their size, then names by the alphabet."""
+    return (int(label), "") if label.isdecimal() else (sys.maxsize, label)
+
+
+def _worker(number: int, kept: Sequence[Kept], labels: Sequence[str]) -> Worker:
     heaviest = max((sample.weight for sample in kept if math.isfinite(sample.weight)), default=0.0)
-    groups: dict[int, list[Sample]] = {label: [] for label in labels}
+    groups: dict[str, list[Sample]] = {label: [] for label in labels}
     for sample in sorted(kept, key=lambda one: (-one.weight, one.index)):
         groups[sample.label].append(_sample(sample, heaviest))
     return Worker(number, tuple(Kind(label, tuple(samples)) for label, samples in groups.items()))
@@ -68,8 +74,8 @@ def _worker(number: int, kept: Sequence[Kept], labels: Sequence[int]) -> Worker:
 def _sample(sample: Kept, heaviest: float) -> Sample:
     known = math.isfinite(sample.weight) and heaviest > 0
     return Sample(
-        index=sample.index,
-        caption=f"index {sample.index}, label {sample.label}, weight {sample.weight:.4g}",
+        index=sample.row,
+        caption=f"{sample.file or f'row {sample.row}'}, label {sample.label}, weight {sample.weight:.4g}",
         picture=None if sample.picture is None else data_uri(sample.picture),
         share=round(100 * max(sample.weight, 0.0) / heaviest) if known else 0,
     )

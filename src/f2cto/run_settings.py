@@ -1,0 +1,113 @@
+"""What a run of `f2cto select` depends on: the same settings and the same data, the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from f2cto.attacks.base import Range
+from f2cto.config import build
+from f2cto.data.encoding import Options
+from f2cto.data.sources import SOURCES
+from f2cto.evaluation import Evaluation
+from f2cto.selectors.catalogue import METHODS, method
+from f2cto.selectors.f2cto_settings import F2ctoSettings
+from f2cto.training import Training
+
+
+class Kind(StrEnum):
+    """How tasks are made of a data set."""
+
+    WHOLE = "whole"  # one task with everything
+    PERMUTED = "permuted"  # the same classes with features in another order
+    SPLIT = "split"  # other classes each time
+    BY_DOMAIN = "by_domain"  # from elsewhere each time
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The tasks, and the one that `f2cto select` looks at."""
+
+    kind: Kind = Kind.WHOLE
+    tasks: int = 0  # 0: as many as the data make; a permuted scenario must say
+    classes: int = 2  # in each task of a split scenario
+    column: str = ""  # whose values are the domains; empty: the sites
+    samples: int = 0  # at most so many training samples a task; 0: all
+    validation: float = 0.1  # share of the training samples that settings may be chosen by
+    test: float = 0.3  # share set apart where the data come without a test part
+    task: int = 1  # which of them `f2cto select` takes, counted from 1
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """The samples."""
+
+    source: str = "digits"  # a name of `f2cto data list`, or the path of a file or folder
+    label: str = ""  # the column with the classes, for users' files
+    site: str = ""  # the column that says whose each sample is
+    fixed: tuple[str, ...] = ()  # columns that no attacker can change, besides those the source names
+    range: Range = field(default_factory=Range)
+    columns: Options = field(default_factory=Options)
+    scenario: Scenario = field(default_factory=Scenario)
+
+    def __post_init__(self) -> None:
+        """Refuse a source that is neither known nor looks like a path."""
+        if self.source not in SOURCES and not Path(self.source).suffix and "/" not in self.source:
+            msg = f"There is no data set `{self.source}`; there are {', '.join(SOURCES)}, or give a file or folder."
+            raise ValueError(msg)
+
+
+class Architecture(StrEnum):
+    """The networks that can be named in settings; in Python any module will do."""
+
+    MLP = "mlp"
+    RESNET18 = "resnet18"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The proxy and the judged model."""
+
+    kind: Architecture = Architecture.MLP
+    hidden: tuple[int, ...] = (100, 100)  # layers of a perceptron
+    width: int = 20  # channels of the first stage of a ResNet
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Refuse layers without units."""
+        if self.width < 1 or any(units < 1 for units in self.hidden):
+            msg = f"Networks need layers of width >= 1; got hidden {list(self.hidden)} and width {self.width}."
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything a run depends on."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    workers: int = 5
+    partition: str = "iid"  # or dirichlet:0.3, classes:2, site
+    size: float = 10.0  # samples each worker keeps: a count, or a fraction below 1
+    seed: int = 0
+    network: Network = field(default_factory=Network)
+    method: str = "f2cto"
+    f2cto: F2ctoSettings = field(default_factory=F2ctoSettings)
+    methods: Mapping[str, Any] = field(default_factory=dict)  # settings of the other methods, by name
+    training: Training = field(default_factory=Training)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can start with."""
+        if self.workers < 1 or self.seed < 0:
+            msg = f"A run needs workers >= 1 and seed >= 0; got {self.workers} and {self.seed}."
+            raise ValueError(msg)
+        method(self.method)
+        for name, values in self.methods.items():
+            build(method(name).settings, values, f"methods.{name}.")
+
+    def of(self, name: str) -> object:
+        """The settings of a method: those of F2CTO serve all its variants."""
+        return self.f2cto if METHODS[name].settings is F2ctoSettings else self.methods.get(name, {})

@@ -1,0 +1,41 @@
+"""A choice among samples of one kind, carried out class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from f2cto.selectors.base import Coreset, Shard, evenly
+from f2cto.selectors.quotas import in_turn, quotas
+
+Picks = tuple[Tensor, Tensor]  # positions among the rows given, best first, and a weight >= 0 for each
+PickAmong = Callable[[Tensor, int], Picks]  # from rows of a shard, and how many of them to keep
+
+
+def class_by_class(shard: Shard, pick: PickAmong, *, classwise: bool = True) -> Coreset:
+    """What `pick` keeps of every class, the places dealt out evenly; or of all samples at once."""
+    groups = shard.y if classwise else torch.zeros_like(shard.y)
+    weights = shard.x.new_zeros(len(groups))
+    kept = []
+    for group, places in enumerate(quotas(groups, shard.size, shard.first).tolist()):
+        rows = (groups == group).nonzero().flatten()[: None if places else 0]
+        if places:
+            chosen, weight = pick(rows, places)
+            rows = rows[chosen]
+            weights[rows] = weight.to(weights)
+        kept.append(rows)
+    indices = in_turn(kept, shard.first)
+    return weighted(indices, weights[indices])
+
+
+def evenly_picked(order: Tensor) -> Picks:
+    """Picks that weigh the same."""
+    return order, torch.ones(len(order), device=order.device)
+
+
+def weighted(indices: Tensor, weights: Tensor) -> Coreset:
+    """A coreset with weights scaled to sum to one; even ones where all are zero."""
+    total = weights.sum()
+    return Coreset(indices, weights / total) if total > 0 else evenly(indices)
