@@ -21,28 +21,13 @@ import torch
 
 from f2cto.config import assignment, build, merged
 from f2cto.data.folder import data_folder
-from f2cto.experiment import run
+from f2cto.experiment import Silent, run
 from f2cto.preparation import prepare
 from f2cto.presets import read_preset
-from f2cto.records import Kept, RunRecord, provenance
+from f2cto.records import RunRecord, provenance
 from f2cto.run_settings import RunSettings
-from f2cto.selection import Selection
-from f2cto.trilevel.master import Round
 
 COMMAND = ["python", "benchmarks/digits.py", *sys.argv[1:]]
-
-
-class Silent:
-    """Watches nothing."""
-
-    def on_round(self, last: Round) -> None:
-        """An iteration ended."""
-
-    def on_selected(self, selection: Selection, kept: Sequence[Kept]) -> None:
-        """The coreset is known."""
-
-    def on_draw(self, name: str) -> None:
-        """A model was judged."""
 
 
 def main() -> None:

@@ -37,16 +37,16 @@ def unsw_row(number: int, attack: str = "Normal", **cells: str) -> Row:
 
 
 def edge_row(number: int, attack: str, cells: Row | None = None) -> Row:
-    """A TCP packet; all that is not given is 0.0, as published."""
+    """A TCP packet of 3 `number` bytes; all that is not given is 0.0, as published."""
     packet = {
         "frame.time": f" 2021 22:14:{number:02d}.939803000 ",
         "ip.src_host": "192.168.0.170",
         "tcp.srcport": "1883.0",
         "tcp.dstport": "55412.0",
-        "tcp.checksum": f"0x0000{number:04x}",
+        "tcp.checksum": f"0x0000{16 * number:04x}",
         "tcp.flags": "0x00000010",
         "tcp.flags.ack": str(float(number % 2)),
-        "tcp.len": str(float(number)),
+        "tcp.len": str(float(3 * number)),
     }
     label = {"Attack_label": str(int(attack != "Normal")), "Attack_type": attack}
     return {**dict.fromkeys(EDGE_COLUMNS, "0.0"), **packet, **label, **(cells or {})}

@@ -31,14 +31,15 @@ class Evaluation:
     """The attacks that judge a model, and how often each baseline is drawn."""
 
     radius: float = 0.1
+    fgsm_radius: float = 0.0  # 0: the same
     pgd_steps: int = 20
     draws: int = 5  # 0: nothing is judged, and nothing set apart for it
     part: Part = Part.TEST
 
     def __post_init__(self) -> None:
         """Refuse an evaluation that would judge nothing."""
-        if not self.radius >= 0 or self.pgd_steps < 1 or self.draws < 0:
-            msg = f"Evaluation needs radius >= 0, pgd_steps >= 1 and draws >= 0; got {self}."
+        if not min(self.radius, self.fgsm_radius) >= 0 or self.pgd_steps < 1 or self.draws < 0:
+            msg = f"Evaluation needs radii >= 0, pgd_steps >= 1 and draws >= 0; got {self}."
             raise ValueError(msg)
 
 
@@ -80,7 +81,8 @@ class Judge:
     def attacks(self) -> dict[str, Attack]:
         """The judging attacks by name."""
         radius, steps = self.evaluation.radius, self.evaluation.pgd_steps
-        return {"clean": Clean(), "fgsm": fgsm(radius, self.valid), "pgd": Pgd(radius, steps, valid=self.valid)}
+        one_step = fgsm(self.evaluation.fgsm_radius or radius, self.valid)
+        return {"clean": Clean(), "fgsm": one_step, "pgd": Pgd(radius, steps, valid=self.valid)}
 
     def _rng(self, *key: int) -> Generator:
         return generator(self.seed, *key, device=self.device)

@@ -37,6 +37,19 @@ class Watcher(Protocol):
         """A model was trained and attacked for the table."""
 
 
+class Silent:
+    """Watches nothing."""
+
+    def on_round(self, last: Round) -> None:
+        """An iteration ended."""
+
+    def on_selected(self, selection: Selection, kept: Sequence[Kept]) -> None:
+        """The coreset is known."""
+
+    def on_draw(self, name: str) -> None:
+        """A model was judged."""
+
+
 def run(on: Prepared, watcher: Watcher) -> RunRecord:
     """Select, judge the coreset beside random ones of the same size, and record both."""
     began = time.monotonic()

@@ -150,7 +150,9 @@ def renumbered(data: LabelledData, classes: tuple[int, ...]) -> LabelledData:
 def _judged(task: Task, settings: RunSettings) -> list[Samples]:
     if settings.evaluation.draws == 0:
         return []
-    return [task.validation if settings.evaluation.part is Part.VALIDATION else task.test]
+    samples = task.validation if settings.evaluation.part is Part.VALIDATION else task.test
+    most = settings.data.scenario.judged or len(samples)
+    return [samples.take(torch.randperm(len(samples), generator=generator(settings.seed, 9))[:most].sort().values)]
 
 
 def _check_images(settings: RunSettings, samples: Samples) -> None:

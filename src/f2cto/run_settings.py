@@ -38,6 +38,7 @@ class Scenario:
     samples: int = 0  # at most so many training samples a task; 0: all
     validation: float = 0.1  # share of the training samples that settings may be chosen by
     test: float = 0.3  # share set apart where the data come without a test part
+    judged: int = 0  # at most so many test or validation samples; 0: all
     task: int = 1  # which of them `f2cto select` takes, counted from 1
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from f2cto.data.encoding import Encoded, Options, encode, vocabulary
 from f2cto.data.errors import DataError
 from f2cto.data.samples import Samples, numbered
-from f2cto.data.scaling import DEPTH, HEAVY, LEVELS, Scaling, Statistics, column_statistics, merged
+from f2cto.data.scaling import DEPTH, HEAVY, PERCENTS, Array, Scaling, Statistics, column_statistics, merged
 
 
 def part(**columns: Sequence[object]) -> Samples:
@@ -21,7 +21,7 @@ def part(**columns: Sequence[object]) -> Samples:
     return numbered(frame, torch.arange(len(frame)) % 2)
 
 
-def scaling_of(*columns: Sequence[float], logarithm: bool = True) -> Scaling:
+def scaling_of(*columns: Sequence[float] | Array, logarithm: bool = True) -> Scaling:
     """The scaling of one column, dealt out to as many workers as there are arguments."""
     return merged([column_statistics(pl.DataFrame({"a": list(values)})) for values in columns], logarithm=logarithm)
 
@@ -83,7 +83,7 @@ def test_only_scalars_are_exchanged() -> None:
     rng = np.random.default_rng(3)
     frames = [pl.DataFrame({"a": rng.normal(size=90), "b": rng.integers(0, 9, 90)}) for _ in range(4)]
     messages = [column_statistics(frame).vector() for frame in frames]
-    assert [message.shape for message in messages] == [(1 + 2 * len(LEVELS),)] * 4
+    assert [message.shape for message in messages] == [(1 + 2 * len(PERCENTS),)] * 4
     there, back = merged([column_statistics(f) for f in frames]), merged([Statistics.from_vector(m) for m in messages])
     for field in ("low", "high", "unit", "constant"):
         assert np.array_equal(getattr(there, field), getattr(back, field))
@@ -134,7 +134,7 @@ def test_logarithms_keep_sign_and_order(values: list[float]) -> None:
         np.linspace(-1, 1, 101),  # centred: the median is 0, without a tail
     ],
 )
-def test_other_columns_are_not(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+def test_other_columns_are_not(values: Array) -> None:
     assert scaling_of(values).unit[0] == 0
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from f2cto.data.errors import DataError
-from f2cto.data.samples import DataSet
+from f2cto.data.samples import DataSet, joined
 from f2cto.data.sources.hapt import ACTIVITIES, load
 from testing.publishers import hapt_arrays, hapt_texts
 
@@ -59,13 +59,16 @@ def check(found: DataSet, recordings: list[Recording]) -> None:
     subjects = sorted({subject for _, subject, _ in kept})
     assert found.classes == ACTIVITIES
     assert found.sites == tuple(f"subject {subject}" for subject in subjects)
-    assert found.train.y.tolist() == [label for label, _, _ in kept]
-    assert found.train.sites is not None
-    assert found.train.sites.tolist() == [subjects.index(subject) for _, subject, _ in kept]
-    assert isinstance(found.train.x, torch.Tensor)
-    assert found.train.x.dtype == torch.float32
-    assert found.train.x.shape == (len(kept), 6, 128)
-    for row, (*_, window) in zip(found.train.x.numpy(), kept, strict=True):
+    windows = found.train if found.test is None else joined([found.train, found.test])
+    windows = windows.take(windows.rows.argsort())
+    assert windows.rows.tolist() == list(range(len(kept)))
+    assert windows.y.tolist() == [label for label, _, _ in kept]
+    assert windows.sites is not None
+    assert windows.sites.tolist() == [subjects.index(subject) for _, subject, _ in kept]
+    assert isinstance(windows.x, torch.Tensor)
+    assert windows.x.dtype == torch.float32
+    assert windows.x.shape == (len(kept), 6, 128)
+    for row, (*_, window) in zip(windows.x.numpy(), kept, strict=True):
         assert np.abs(row - window).max() < 1e-6
     assert f"{dropped} of {dropped + len(kept)} windows" in " ".join(found.notes)
 
@@ -90,6 +93,14 @@ TWO = [
     recording(2, 5, np.repeat([1, -1], [100, 110]), 2),
     recording(3, 17, np.repeat([6, 12], [192, 140]), 3),
 ]
+
+
+def test_the_last_recording_of_each_subject_is_the_test_part(tmp_path: Path) -> None:
+    write_arrays(tmp_path, TWO)
+    found = load(tmp_path)
+    count = len(by_loop(TWO[:1])[0])  # subject 5 has two recordings, subject 17 only one
+    assert found.test is not None
+    assert found.test.rows.tolist() == list(range(count, count + len(by_loop(TWO[1:2])[0])))
 
 
 def test_both_layouts_give_the_same(tmp_path: Path) -> None:

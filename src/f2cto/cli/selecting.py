@@ -63,6 +63,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
     parser.add_argument(
         "--no-judge", action="store_true", help="select from all samples and train no models to compare"
     )
+    parser.add_argument("--threads", type=int, help="threads to compute with (default: by the size of the work)")
     parser.add_argument("--device", help="where to compute, such as cuda (default: cpu)")
     parser.add_argument("--force", action="store_true", help="overwrite a former run in --out")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, e.g. workers=3")
@@ -90,11 +91,14 @@ def run(chosen: argparse.Namespace) -> int:
     folder = RunFolder(chosen.out, force=chosen.force) if chosen.out else None
     if folder:
         folder.write_settings(plain(settings))
-    torch.set_num_threads(prepared.threads())
+    if chosen.threads is not None and chosen.threads < 1:
+        msg = f"--threads must be at least 1; got {chosen.threads}."
+        raise SettingsError(msg)
+    torch.set_num_threads(chosen.threads or prepared.threads())
     console = Console(quiet=chosen.quiet)
     for note in prepared.notes:
         console.print(f"note: {note}", style="dim", highlight=False, markup=False)
-    with Screen(prepared, console, folder) as screen:
+    with Screen(prepared, console, folder, chosen.threads) as screen:
         record = experiment.run(prepared, screen)
     if folder:
         folder.write_report(record, render(record))
@@ -170,9 +174,11 @@ def export(path: Path, settings: RunSettings, record: RunRecord) -> None:
 class Screen:
     """A live progress bar, and a writer of what is known so far."""
 
-    def __init__(self, prepared: Prepared, console: Console, folder: RunFolder | None) -> None:
+    def __init__(
+        self, prepared: Prepared, console: Console, folder: RunFolder | None, threads: int | None = None
+    ) -> None:
         """Prepare two bars: selecting and judging."""
-        self._folder, self._prepared = folder, prepared
+        self._folder, self._prepared, self._threads = folder, prepared, threads
         settings = prepared.settings
         iterations = settings.f2cto.stopping.iterations if settings.method == "f2cto" else None
         self._progress = Progress(
@@ -211,7 +217,7 @@ class Screen:
         import torch  # noqa: PLC0415
 
         self._progress.update(self._judge, visible=self._prepared.test is not None)
-        torch.set_num_threads(self._prepared.threads(self._prepared.settings.training.batch))
+        torch.set_num_threads(self._threads or self._prepared.threads(self._prepared.settings.training.batch))
         if self._folder:
             self._folder.write_coreset(kept)
             self._folder.write_model(selection.model)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 Array = NDArray[np.float64]
 
-LEVELS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)
+PERCENTS = (0, 1, 2, 5, 10, 25, 50, 75, 90, 95, 98, 99, 100)  # the quantiles that are told
 HEAVY = 10.0  # a tail is heavy if it reaches so many times beyond what is usual
 DEPTH = 30.0  # the logarithm spreads what lies between the end of the tail and so small a part of it
 
@@ -36,7 +36,7 @@ class Statistics:
     """What a worker tells of its columns of numbers."""
 
     count: int  # samples
-    quantiles: Array  # (columns, levels), the smallest and the largest value included
+    quantiles: Array  # (columns, percents), the smallest and the largest value included
 
     def vector(self) -> Tensor:
         """As one message: the count, then column after column its quantiles.  (1 + 13 columns,), float64."""
@@ -46,7 +46,7 @@ class Statistics:
     def from_vector(vector: Tensor) -> Statistics:
         """Back from a message."""
         values = vector.double().numpy()
-        return Statistics(round(values[0]), values[1:].reshape(-1, len(LEVELS)))
+        return Statistics(round(values[0]), values[1:].reshape(-1, len(PERCENTS)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +68,9 @@ class Scaling:
 def column_statistics(frame: pl.DataFrame) -> Statistics:
     """What a worker tells of its columns, all of numbers."""
     if not frame.columns:
-        return Statistics(0, np.empty((0, len(LEVELS))))
+        return Statistics(0, np.empty((0, len(PERCENTS))))
     values = np.ascontiguousarray(frame.cast(pl.Float64).to_numpy().T)
-    return Statistics(len(frame), np.quantile(values, LEVELS, axis=1, method="inverted_cdf").T)
+    return Statistics(len(frame), np.percentile(values, PERCENTS, axis=1, method="inverted_cdf").T)
 
 
 def merged(statistics: Sequence[Statistics], *, logarithm: bool = True) -> Scaling:
@@ -79,9 +79,9 @@ def merged(statistics: Sequence[Statistics], *, logarithm: bool = True) -> Scali
     A column whose quantiles coincide though it is not constant, such as a rare flag, is scaled from its smallest to its
     largest value. A heavy-tailed one goes through sign(x) log(1 + |x| / unit) first, if `logarithm` allows it.
     """
-    counts = np.array([float(worker.count) for worker in statistics])
-    columns = np.stack([worker.quantiles for worker in statistics], axis=1)  # (columns, workers, levels)
-    pooled = np.array([_pooled(column, counts) for column in columns]).reshape(-1, len(LEVELS))
+    counts = np.array([worker.count for worker in statistics])
+    columns = np.stack([worker.quantiles for worker in statistics], axis=1)  # (columns, workers, percents)
+    pooled = np.array([_pooled(column, counts) for column in columns]).reshape(-1, len(PERCENTS))
     smallest, low, high, largest = pooled[:, 0], pooled[:, 1], pooled[:, -2], pooled[:, -1]
     flat = low == high
     low, high = np.where(flat, smallest, low), np.where(flat, largest, high)
@@ -92,15 +92,17 @@ def merged(statistics: Sequence[Statistics], *, logarithm: bool = True) -> Scali
     return Scaling(_spread(low, unit), _spread(high, unit), unit, smallest == largest)
 
 
-def _pooled(quantiles: Array, counts: Array) -> Array:
-    """The quantiles of one column over all workers; `quantiles` is (workers, levels)."""
-    levels = np.array(LEVELS)
-    edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])  # a quantile stands for what is around it
+def _pooled(quantiles: Array, counts: NDArray[np.int64]) -> Array:
+    """The quantiles of one column over all workers; `quantiles` is (workers, percents)."""
+    percents = np.array(PERCENTS)
+    # Each quantile stands for the samples halfway to its neighbours. Counted in half percents the weights are whole
+    # numbers: their sums are exact, and no rounding depends on the order of the workers.
+    edges = np.concatenate([[0], percents[1:] + percents[:-1], [200]])
     weights = (counts[:, None] * np.diff(edges)).ravel()
-    order = np.lexsort((weights, quantiles.ravel()))  # by weight too: sums must not depend on the order of workers
-    values, shares = quantiles.ravel()[order], weights[order].cumsum() / counts.sum()
-    inner = values[np.searchsorted(shares, levels[1:-1])]
-    return np.concatenate([values[:1], inner, values[-1:]])
+    order = quantiles.argsort(axis=None)
+    reached = np.searchsorted(weights[order].cumsum(), 2 * percents * counts.sum())
+    pooled: Array = quantiles.ravel()[order][reached]
+    return pooled
 
 
 def _usual_size(pooled: Array) -> Array:
@@ -109,7 +111,7 @@ def _usual_size(pooled: Array) -> Array:
     The median for a column of one sign. The quartiles for one of both: its median may be near zero, as in data that
     were centred, without any tail being heavy.
     """
-    median, quartiles = abs(pooled[:, LEVELS.index(0.5)]), pooled[:, [LEVELS.index(0.25), LEVELS.index(0.75)]]
+    median, quartiles = abs(pooled[:, PERCENTS.index(50)]), pooled[:, [PERCENTS.index(25), PERCENTS.index(75)]]
     both = (pooled[:, 0] < 0) & (pooled[:, -1] > 0)
     return np.where(both, np.max(abs(quartiles), axis=1, initial=0), median)
 

@@ -78,16 +78,17 @@ def typed(query: Frame, kinds: Mapping[str, Kind], path: Path, carried: Sequence
     schema = schema_of(query, path)
     for name in (*kinds, *carried):
         require(schema.names(), name, path)
-    chosen = query.with_row_index(ROW).select(ROW, *carried, *(name for name in schema if name in kinds))
+    used = [name for name in schema if name in kinds]
+    chosen = query.with_row_index(ROW).select(ROW, *carried, *used)
     frame = _filled(collected(read(chosen, schema, kinds), path), path)
-    broken = frame.select(pl.col(list(kinds)).is_null())
+    broken = frame.select(pl.col(used).is_null())
     bad = broken.select(pl.any_horizontal(pl.all())).to_series()
-    notes = (_broken_note(broken, bad, path),) if bad.any() else ()
+    note = _broken_note(broken, bad, path) if bad.any() else ""
     if bad.all():
-        msg = f"Every row of {path} has a broken cell; repair it or take out columns ({notes[0].rstrip('.')})."
+        msg = f"Every row of {path} has a broken cell; repair it or take out columns ({note.rstrip('.')})."
         raise DataError(msg)
     kept = frame.filter(~bad)
-    return Table(kept.drop(ROW), _tensor(kept[ROW]), len(frame), notes)
+    return Table(kept.drop(ROW), _tensor(kept[ROW]), len(frame), (note,) if note else ())
 
 
 def label_column(

@@ -16,16 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from f2cto.constraints import Simplex
-from f2cto.descent import gradient, projected_step
 from f2cto.hypergradient.linear import Adjoint, solve
-from f2cto.selectors.base import Coreset, Given, Shard, evenly
-from f2cto.selectors.f2cto_stages import blocks_of
-from f2cto.selectors.lifted import Lifted, Pretraining
-from f2cto.selectors.quotas import in_turn
-from f2cto.trilevel.coreset import TopK
+from f2cto.selectors.lifted import Pretraining
 
 RELEASED_STEP = 10.0
 Losses = Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""A choice among samples of one kind, carried out class by class."""
+"""A choice among samples, carried out class by class."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ def class_by_class(shard: Shard, pick: PickAmong, *, classwise: bool = True) -> 
     weights = shard.x.new_zeros(len(groups))
     kept = []
     for group, places in enumerate(quotas(groups, shard.size, shard.first).tolist()):
-        rows = (groups == group).nonzero().flatten()[: None if places else 0]
-        if places:
-            chosen, weight = pick(rows, places)
-            rows = rows[chosen]
-            weights[rows] = weight.to(weights)
-        kept.append(rows)
+        rows = (groups == group).nonzero().flatten()
+        picked, given = pick(rows, places) if places else (rows[:0], weights[:0])
+        kept.append(rows[picked])
+        weights[kept[-1]] = given.to(weights)
     indices = in_turn(kept, shard.first)
     return weighted(indices, weights[indices])
 
 
-def evenly_picked(order: Tensor) -> Picks:
+def alike(order: Tensor) -> Picks:
     """Picks that weigh the same."""
     return order, torch.ones(len(order), device=order.device)
 

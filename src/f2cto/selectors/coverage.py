@@ -20,7 +20,7 @@ def gram(points: Tensor) -> Tensor:
 def squared_distances(gram: Tensor) -> Tensor:
     """||a - b||^2 of all pairs, from their inner products."""
     own = gram.diagonal()
-    return (own[:, None] + own[None, :] - 2 * gram).clamp(min=0)
+    return (own[:, None] + own[None, :] - 2 * gram).clamp(min=0).fill_diagonal_(0)
 
 
 def k_center(distances: Tensor, count: int) -> Tensor:

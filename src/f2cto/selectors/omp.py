@@ -35,6 +35,7 @@ def matching_pursuit(
     order: list[int] = []
     weights = wanted.new_zeros(0)
     left = torch.ones_like(wanted, dtype=torch.bool)
+    ridge += TRACE * float(gram.diagonal().mean())
     for _ in range(count):
         score = wanted - gram[:, order] @ weights
         if pick is Pick.NEAREST:
@@ -42,13 +43,13 @@ def matching_pursuit(
         order.append(int(torch.where(left, score, -torch.inf).argmax()))
         left[order[-1]] = False
         chosen = gram[order][:, order]
-        chosen.diagonal().add_(ridge + TRACE * chosen.diagonal().mean())
+        chosen.diagonal().add_(ridge)
         weights = nonnegative(chosen, wanted[order], torch.cat([weights, weights.new_zeros(1)]))
     return torch.tensor(order, device=gram.device), weights
 
 
 def nonnegative(gram: Tensor, wanted: Tensor, start: Tensor) -> Tensor:
-    """argmin x^T gram x / 2 - wanted^T x over x >= 0: the active sets of Lawson and Hanson, 1974.
+    """The x >= 0 with the least x^T gram x / 2 - wanted^T x, by the active sets of Lawson and Hanson, 1974.
 
     Args:
         gram: positive definite.
@@ -76,10 +77,8 @@ def _fitted(gram: Tensor, wanted: Tensor, x: Tensor, free: Tensor) -> tuple[Tens
         low = free & (fit <= 0)
         if not bool(low.any()):
             return fit, free
-        # As far towards the fit as all weights stay >= 0; at least one gets there, and is held from now on.
-        shares = torch.where(low, x / (x - fit), torch.inf)
-        share = shares.min()
-        x = x + share * (fit - x)
-        free = free & (shares > share) & (x > 0)
-        x = torch.where(free, x, 0.0)
+        # As far towards the fit as all weights stay >= 0; at least one gets to zero, and is held there from now on.
+        shares = torch.where(low, x / (x - fit).clamp(min=torch.finfo(x.dtype).tiny), torch.inf)
+        free = free & (shares > shares.min())
+        x = torch.where(free, (x + shares.min() * (fit - x)).clamp(min=0), 0.0)
     return x, free

@@ -1,7 +1,8 @@
 """Twelve activities of thirty people, told from the phone at their waist: windows of its raw 50 Hz signals.
 
 Reyes-Ortiz, Oneto, Samà, Parra, Anguita: Transition-Aware Human Activity Recognition Using Smartphones,
-Neurocomputing 171, 2016. The publisher splits its derived features by person, not these signals: there is no test part.
+Neurocomputing 171, 2016. The publisher splits its derived features by person, not these signals. Windows overlap, and
+a random split would put the same readings on both sides: the test part is each person's last recording.
 """
 
 from __future__ import annotations
@@ -53,14 +54,27 @@ def load(root: Path) -> DataSet:
     kept = starts[y != NONE]
     subjects, sites = np.unique(signals.subject[kept], return_inverse=True)
     x = sliding_window_view(scaled.clip(0, 1), WINDOW, axis=0)[kept]  # (M, 6, 128)
+    windows = numbered(torch.from_numpy(x), torch.from_numpy(y[y != NONE]), torch.from_numpy(sites))
+    held = torch.from_numpy(_last_recordings(signals)[kept])
     return DataSet(
         name="hapt",
-        train=numbered(torch.from_numpy(x), torch.from_numpy(y[y != NONE]), torch.from_numpy(sites)),
-        test=None,
+        train=windows.take((~held).nonzero().flatten()),
+        test=windows.take(held.nonzero().flatten()) if bool(held.any()) else None,
         classes=ACTIVITIES,
         sites=tuple(f"subject {subject}" for subject in subjects),
         notes=_notes(len(subjects), int((y == NONE).sum()), len(y), int(((scaled < 0) | (scaled > 1)).sum())),
     )
+
+
+def _last_recordings(signals: Signals) -> NDArray[np.bool_]:
+    """Which readings are of the last recording of a subject that has several."""
+    last = np.zeros(len(signals.subject), dtype=np.bool_)
+    for subject in np.unique(signals.subject):
+        own = signals.subject == subject
+        recordings = np.unique(signals.experiment[own])
+        if len(recordings) > 1:
+            last |= own & (signals.experiment == recordings[-1])
+    return last
 
 
 def _starts(signals: Signals) -> NDArray[np.int64]:

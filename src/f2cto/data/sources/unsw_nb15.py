@@ -20,8 +20,8 @@ CLASSES = (
     *("Reconnaissance", "Analysis", "Backdoor", "Shellcode", "Worms"),
 )
 WORDS = ("proto", "service", "state")
-# Not `id`, which counts the rows, nor `label`, which says whether the class is Normal. `is_ftp_login` is no flag,
-# whatever its name: it goes up to 4.
+# Not `id`, which counts the rows, nor `label`, which says whether the class is Normal. `is_ftp_login` is not checked as
+# a flag, whatever its name: it also holds 2.
 NUMBERS = (
     *("dur", "spkts", "dpkts", "sbytes", "dbytes", "rate", "sttl", "dttl", "sload", "dload", "sloss", "dloss"),
     *("sinpkt", "dinpkt", "sjit", "djit", "swin", "stcpb", "dtcpb", "dwin", "tcprtt", "synack", "ackdat"),

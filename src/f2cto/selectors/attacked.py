@@ -1,0 +1,25 @@
+"""A worker's samples as an attacker of the shared model would have them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Generator, Tensor
+
+from f2cto.attacks import Pgd
+from f2cto.selectors.base import Given, Shard
+
+PART_BYTES = 256 * 2**20  # of memory for one part's passes
+
+
+def attacked(shard: Shard, w: Tensor, given: Given, steps: int, rng: Generator) -> Tensor:
+    """All samples after PGD of so many steps on the model with parameters `w`; part by part, to bound memory.
+
+    Without steps there is no attack, nor a random start.
+    """
+    step = 2.5 * given.radius / max(steps, 1)
+    attack = Pgd(given.radius, steps, step, random_start=steps > 0, valid=given.valid)
+    parts = 1 + len(shard.y) * shard.model.pass_bytes(shard.x[:1]) // PART_BYTES
+    pairs = zip(shard.x.chunk(parts), shard.y.chunk(parts), strict=True)
+    return torch.cat([attack.perturb(partial(shard.model.logits, w), x, y, rng) for x, y in pairs])

@@ -1,0 +1,26 @@
+"""Facility location: every sample is near one that is kept, on average.
+
+Mirzasoleiman, Bilmes, Leskovec: Coresets for Data-efficient Training of Machine Learning Models (CRAIG), ICML 2020,
+with distances between samples in the place of distances between gradients. Weights are CRAIG's: the number of samples
+that each kept one stands for.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from f2cto.selectors.base import Given, Selector
+from f2cto.selectors.by_class import Picks
+from f2cto.selectors.coverage import cluster_sizes, facility_location, similarities, squared_distances
+from f2cto.selectors.spaces import CoverSettings, covering
+
+
+def make(settings: CoverSettings, given: Given) -> Selector:
+    """The method, ready to run."""
+    return covering(_pick, settings, given)
+
+
+def _pick(gram: Tensor, count: int) -> Picks:
+    similarity = similarities(squared_distances(gram).sqrt())
+    chosen = facility_location(similarity, count)
+    return chosen, cluster_sizes(similarity, chosen)

@@ -1,0 +1,24 @@
+"""Herding: the mean of what is kept stays near the mean of all.
+
+Welling: Herding Dynamical Weights to Learn, ICML 2009; for coresets of training sets: Rebuffi, Kolesnikov, Sperl,
+Lampert: iCaRL: Incremental Classifier and Representation Learning, CVPR 2017. Features are taken as they are, iCaRL
+scales them to norm one.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from f2cto.selectors.base import Given, Selector
+from f2cto.selectors.by_class import Picks, alike
+from f2cto.selectors.coverage import herd
+from f2cto.selectors.spaces import CoverSettings, covering
+
+
+def make(settings: CoverSettings, given: Given) -> Selector:
+    """The method, ready to run."""
+    return covering(_pick, settings, given)
+
+
+def _pick(gram: Tensor, count: int) -> Picks:
+    return alike(herd(gram, count))

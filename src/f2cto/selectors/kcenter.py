@@ -1,0 +1,23 @@
+"""k-center greedy: no sample far from what is kept.
+
+Gonzalez: Clustering to Minimize the Maximum Intercluster Distance, Theoretical Computer Science 38, 1985; for training
+sets: Sener, Savarese: Active Learning for Convolutional Neural Networks: A Core-Set Approach, ICLR 2018.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from f2cto.selectors.base import Given, Selector
+from f2cto.selectors.by_class import Picks, alike
+from f2cto.selectors.coverage import k_center, squared_distances
+from f2cto.selectors.spaces import CoverSettings, covering
+
+
+def make(settings: CoverSettings, given: Given) -> Selector:
+    """The method, ready to run."""
+    return covering(_pick, settings, given)
+
+
+def _pick(gram: Tensor, count: int) -> Picks:
+    return alike(k_center(squared_distances(gram).sqrt(), count))

@@ -1,0 +1,87 @@
+"""Picking samples so that their gradients add up to a given one: error feedback, place by place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from f2cto.models import FlatModel
+
+EMPTY = -1  # a place that nobody has been picked for: it stands for the mean of all candidates
+BLOCK_BYTES = 256 * 2**20  # of gradients held at a time, twice
+
+
+def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], weight: float) -> Tensor:  # noqa: PLR0913
+    """The places after those in `which` were filled anew, one after the other, each with the best unused candidate.
+
+    Let e be what is missing, g_k the gradient of candidate k and g_s what place s holds now. Taking k instead changes
+    half the squared error |e - mass (g_k - g_s)|^2 / (2 mass) by
+
+        -<e, g_k - g_s> + mass/2 |g_k - g_s|^2.
+
+    Where m workers move at once, not knowing of each other, the same with m times the mass bounds the change from above
+    (by convexity of the square), so that together they never make the error larger.
+
+    Args:
+        gram: <g_j, g_k> of the candidates.                                  (n, n)
+        pull: <e, g_k>.                                                      (n,)
+        places: the candidate in each place, or `EMPTY`.                     (q,)
+        which: the places to fill.
+        weight: m times the mass of a place.
+
+    """
+    places = places.clone()
+    for s in which:
+        held = int(places[s])
+        row = gram.mean(dim=0) if held == EMPTY else gram[held]  # <g_s, g_k>
+        own = row.mean() if held == EMPTY else row[held]  # |g_s|^2
+        cost = weight / 2 * (gram.diagonal() - 2 * row + own) - pull
+        others = places[(places != EMPTY) & (places != held)]
+        cost[others] = torch.inf
+        best = int(cost.argmin())
+        pull = pull - weight * (gram[best] - row)
+        places[s] = best
+    return places
+
+
+def gradient_gram(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The inner products of the samples' gradients in w.  (n, n).
+
+    Gradients of a block of samples are held at a time, twice: where not all fit, some are computed more than once.
+    """
+    size = max(1, BLOCK_BYTES // (w.numel() * w.element_size()))
+    blocks = [slice(at, at + size) for at in range(0, len(y), size)]
+    gram = x.new_zeros(len(y), len(y))
+    each: Callable[[Tensor, Tensor, Tensor], Tensor] = vmap(
+        grad(lambda v, a, b: model.losses(v, a[None], b[None]).sum()), in_dims=(None, 0, 0)
+    )
+    for i, rows in enumerate(blocks):
+        here = each(w, x[rows], y[rows])
+        for columns in blocks[i:]:
+            there = here if columns is rows else each(w, x[columns], y[columns])
+            gram[rows, columns] = here @ there.T
+            gram[columns, rows] = gram[rows, columns].T
+    return gram
+
+
+def union_quotas(counts: Tensor, sizes: Tensor) -> Tensor:
+    """Places per worker and class, so that classes are as even as can be in the union of all coresets.
+
+    Each place goes to the class that has fewest so far. Workers with few classes come first: those with many can still
+    make up for them.
+
+    Args:
+        counts: samples per worker and class.     (N, C)
+        sizes: places per worker.                 (N,)
+
+    """
+    places = torch.zeros_like(counts)
+    for i in (counts > 0).sum(dim=1).argsort(stable=True).tolist():
+        for _ in range(int(sizes[i])):
+            left = places[i] < counts[i]
+            taken = places.sum(dim=0).masked_fill(~left, int(sizes.sum()) + 1)
+            places[i, int(taken.argmin())] += 1
+    return places

@@ -1,0 +1,55 @@
+"""Where distances between samples are measured, and the settings of the methods that go by nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+
+import torch
+from torch import Generator, Tensor
+
+from f2cto.selectors.base import Coreset, Given, Shard
+from f2cto.selectors.by_class import Picks, class_by_class
+from f2cto.selectors.coverage import gram
+from f2cto.selectors.lifted import Lifted, Pretraining
+
+PickByGram = Callable[[Tensor, int], Picks]  # from the inner products of samples, and how many of them to keep
+
+
+class Space(StrEnum):
+    """What a sample is to a method that covers a space."""
+
+    INPUTS = "inputs"  # its features as they are: no model, nothing exchanged
+    FEATURES = "features"  # what the shared model makes of it before its last layer
+
+
+@dataclass(frozen=True)
+class CoverSettings:
+    """Of methods that choose by distances."""
+
+    space: Space = Space.INPUTS
+    classwise: bool = True
+    pretraining: Pretraining = field(default_factory=Pretraining)  # of the shared model, if there is one
+
+
+def covering(pick: PickByGram, settings: CoverSettings, given: Given) -> Lifted:
+    """The selector that picks by the inner products of samples in the space wanted."""
+    pretraining = settings.pretraining
+    if settings.space is Space.INPUTS:
+        pretraining = replace(pretraining, rounds=0)
+    return Lifted(partial(_choose, pick, settings), pretraining, given)
+
+
+def _choose(pick: PickByGram, settings: CoverSettings, shard: Shard, w: Tensor, rng: Generator) -> Coreset:  # noqa: ARG001
+    points = in_space(settings.space, shard, w)
+    return class_by_class(shard, lambda rows, count: pick(gram(points[rows]), count), classwise=settings.classwise)
+
+
+def in_space(space: Space, shard: Shard, w: Tensor) -> Tensor:
+    """The samples as vectors.  (M, n)."""
+    if space is Space.INPUTS:
+        return shard.x.flatten(1)
+    with torch.no_grad():
+        return shard.model.features(w, shard.x).flatten(1)
