@@ -21,8 +21,8 @@ DATA = ("cifar100", "edge-iiotset", "hapt", "mnist", "tiny-imagenet", "unsw-nb15
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     publishers.mnist(root, publishers.images(200, (28, 28), 10, 0), publishers.images(60, (28, 28), 10, 1))
-    colours = [publishers.images(count, (3, 32, 32), 4, seed) for count, seed in ((80, 0), (40, 1))]
-    publishers.cifar100(root, *colours, [f"class {n}" for n in range(100)])
+    names = [f"class {n}" for n in range(100)]
+    publishers.cifar100(root, publishers.images(80, (3, 32, 32), 4, 0), publishers.images(40, (3, 32, 32), 4, 1), names)
     wnids = [f"n0{n}" for n in range(4)]
     publishers.tiny_imagenet(
         root,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from PIL import Image
 
 from f2cto.data.errors import DataError
 from f2cto.data.labels import numbered_classes, sorted_names
-from f2cto.data.pixels import all_grey, as_bytes
+from f2cto.data.pixels import all_grey, as_bytes, decoded
 from f2cto.data.samples import DataSet, numbered
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
@@ -58,19 +57,8 @@ def image_files(folder: Path) -> pl.DataFrame:
 
 
 def _decoded(paths: Sequence[Path]) -> NDArray[np.uint8]:
-    modes = _modes_of_one_size(paths)
-    grey = all_grey(modes)
-    first = _pixels(paths[0], grey=grey)
-    pixels = np.empty((len(paths), *first.shape), np.uint8)
-
-    def decode(row: int) -> None:
-        pixels[row] = _pixels(paths[row], grey=grey)
-
-    # Threads suffice: Pillow lets go of the interpreter lock while it decodes.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(decode, range(len(paths))):
-            pass
-    return pixels
+    grey = all_grey(_modes_of_one_size(paths))
+    return decoded(paths, partial(_pixels, grey=grey))
 
 
 def _modes_of_one_size(paths: Sequence[Path]) -> list[str]:

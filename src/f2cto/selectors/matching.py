@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from f2cto.models import FlatModel
+from f2cto.selectors.quotas import quotas
 
 EMPTY = -1  # a place that nobody has been picked for: it stands for the mean of all candidates
 BLOCK_BYTES = 256 * 2**20  # of gradients held at a time, twice
 
 
-def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], weight: float) -> Tensor:  # noqa: PLR0913
+def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], weight: float) -> Tensor:
     """The places after those in `which` were filled anew, one after the other, each with the best unused candidate.
 
     Let e be what is missing, g_k the gradient of candidate k and g_s what place s holds now. Taking k instead changes
@@ -84,4 +85,14 @@ def union_quotas(counts: Tensor, sizes: Tensor) -> Tensor:
             left = places[i] < counts[i]
             taken = places.sum(dim=0).masked_fill(~left, int(sizes.sum()) + 1)
             places[i, int(taken.argmin())] += 1
+    return places
+
+
+def local_quotas(counts: Tensor, sizes: Tensor) -> Tensor:
+    """Places per worker and class, each worker's dealt out over its own classes."""
+    places = torch.zeros_like(counts)
+    for i, size in enumerate(sizes.tolist()):
+        labels = torch.arange(counts.shape[1]).repeat_interleave(counts[i])
+        dealt = quotas(labels, size, i * size)
+        places[i, : len(dealt)] = dealt
     return places

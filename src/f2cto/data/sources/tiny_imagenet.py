@@ -5,23 +5,20 @@ Le, Yang: Tiny ImageNet Visual Recognition Challenge, CS 231N, Stanford, 2015.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
+from f2cto.data.pixels import as_bytes, decoded
 from f2cto.data.samples import DataSet, Samples, numbered
 from f2cto.data.sources.source import Download, Published, Source
 
 SIDE = 64
-TOGETHER = 256  # images a thread decodes before it asks for more
 
 
 def load(root: Path) -> DataSet:
@@ -36,7 +33,7 @@ def load(root: Path) -> DataSet:
     y = torch.arange(len(wnids)).repeat_interleave(torch.tensor([len(group) for group in files]))
     return DataSet(
         name="tiny-imagenet",
-        train=numbered(_decoded(paths), y),
+        train=numbered(torch.from_numpy(decoded(paths, _image)), y),
         test=_validation(folder, listed, wnids),
         classes=_names(folder, wnids),
         files=tuple(path.relative_to(folder).as_posix() for path in paths),
@@ -55,7 +52,10 @@ def _validation(folder: Path, listed: Sequence[str], wnids: Sequence[str]) -> Sa
         raise SOURCE.broken(path, f"has no line for {len(bare)} images, the first of them val/images/{bare[0]}")
     position = {wnid: number for number, wnid in enumerate(wnids)}
     chosen = {name: position[wnid] for name, wnid in labels.items() if wnid in position}
-    return numbered(_decoded([images / name for name in chosen]), torch.tensor(list(chosen.values()), dtype=torch.long))
+    if not chosen:
+        raise SOURCE.broken(path, "names no image of the classes whose training images are here")
+    pixels = torch.from_numpy(decoded([images / name for name in chosen], _image))
+    return numbered(pixels, torch.tensor(list(chosen.values()), dtype=torch.long))
 
 
 def _names(folder: Path, wnids: Sequence[str]) -> tuple[str, ...]:
@@ -67,28 +67,13 @@ def _names(folder: Path, wnids: Sequence[str]) -> tuple[str, ...]:
     return tuple(name if count[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids, strict=True))
 
 
-def _decoded(paths: Sequence[Path]) -> Tensor:
-    """All images as bytes, (M, 3, 64, 64)."""
-    pixels = np.empty((len(paths), 3, SIDE, SIDE), np.uint8)
-
-    def decode(start: int) -> None:
-        for row, path in enumerate(paths[start : start + TOGETHER], start):
-            pixels[row] = _image(path).transpose(2, 0, 1)
-
-    # Threads suffice: Pillow lets go of the interpreter lock while it decodes.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(decode, range(0, len(paths), TOGETHER)):
-            pass
-    return torch.from_numpy(pixels)
-
-
 def _image(path: Path) -> NDArray[np.uint8]:
     """One image in colour; about one in fifty is published in grey."""
     try:
         with Image.open(SOURCE.needed(path)) as image:
             if image.size != (SIDE, SIDE):
                 raise SOURCE.broken(path, f"has {image.width} x {image.height} pixels instead of {SIDE} x {SIDE}")
-            return np.asarray(image.convert("RGB"))
+            return as_bytes(image, grey=False)
     except (OSError, SyntaxError) as error:  # what Pillow raises on broken files
         raise SOURCE.broken(path, "cannot be read as an image") from error
 

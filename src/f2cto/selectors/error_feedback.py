@@ -1,0 +1,176 @@
+"""F2CTO-EF, our extension of F2CTO: class-wise error feedback. It is not the paper's method.
+
+F2CTO's lock-step form matches gradients: alpha grows where training on everything would go and the coreset does not yet.
+On a simplex its optimum is the uniform alpha, and one class can pay for another. This extension keeps the problem and
+its first-order view and changes how alpha moves: places of mass 1/K are filled one by one, class by class, each with the
+sample that best makes up for what the places so far leave of the class's gradient.
+
+    1 plan      places per worker and class, from the workers' label counts
+    2 filter    robust training on everything; samples whose robust loss stays worse than chance are set aside
+    3 proxies   some models, each a few steps of robust training on f1 + rho_2 f2, even weights on all that passed
+    4 places    class by class: e = grad f1 - grad f2, a sum over workers; u_k = -[l_k(w - h e) - l_k(w)] / h, a loss
+                difference as in Eq. (11); the place goes to argmin over k of -u_k + m/(2K) |g_k - g_place|^2
+
+In variant A (`target = "all"`) f1 has all samples of a class, in variant B (`"kept"`, the default) those that passed.
+
+What it costs in privacy. F2CTO sends parameters; this sends gradients class by class, and what a turn changes in such a
+sum are a few samples' gradients, from which samples can be reconstructed. Hence
+
+- terms are only ever sent under masks that cancel in the sum over workers (`secure_sum.py`);
+- all workers move at once (`turns = "together"`, m movers), so that a change of the sum is one of all who moved. Filling
+  `slots` places of a class in a turn mixes `slots` times as many gradients.
+
+What is left: label counts are known to all; who knows the sums of two turns knows the sum of at most N x slots changes,
+fewer if few workers changed their minds; one worker alone hides nothing, and of two each sees the other's. There is no
+noise, hence no differential privacy. `turns = "singly"` (the form with the best results) gives up the second point.
+Over a real federation lock-step F2CTO discloses less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from f2cto.constraints import L2Ball
+from f2cto.message import Ask, Message
+from f2cto.selectors.base import Coreset, Given, OnRound, Shard, evenly
+from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Turns
+from f2cto.selectors.error_feedback_worker import (
+    COUNT,
+    FILL,
+    FILTER,
+    KEEP,
+    OPEN,
+    PLAN,
+    TRAIN,
+    FeedbackProgram,
+    FeedbackState,
+    closed,
+    numbered,
+)
+from f2cto.selectors.matching import local_quotas, union_quotas
+from f2cto.selectors.quotas import in_turn
+from f2cto.selectors.secure_sum import total
+from f2cto.trilevel.master import Round, Solution, Stopped
+
+Scalars = dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorFeedback:
+    """F2CTO-EF as a selector."""
+
+    settings: ErrorFeedbackSettings
+    given: Given
+
+    def program(self) -> FeedbackProgram:
+        """What runs at each worker."""
+        return FeedbackProgram(self.settings, self.given)
+
+    def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
+        """The master's side. The solution's parameters are those of the filter's model."""
+        log = Log(on_round)
+        places, others = self._plan(ask)
+        ball = L2Ball(self.settings.proxies.radius or 2 * float(w.norm()))
+        trained = self._filter(ask, ball.project(w), ball, log)
+        kept = summed(ask(KEEP, Message()), "kept", places.shape[1])
+        ws = self._train(ask, [ball.project(v) for v in (w, *others)], ball, kept, log)
+        for c in range(places.shape[1]):
+            self._fill(ask, ws, Message({}, numbered("kept", kept) | {"class": float(c)}), places[:, c], log)
+        return Solution(w=trained, history=tuple(log.history), stopped=Stopped.ITERATIONS)
+
+    def coreset(self, shard: Shard, state: FeedbackState) -> Coreset:
+        """The samples in the places, class by class in turn."""
+        return evenly(in_turn(list(closed(state).chosen), shard.first))
+
+    def _plan(self, ask: Ask) -> tuple[Tensor, list[Tensor]]:
+        """Places per worker and class, and further initialisations of the model."""
+        replies = ask(COUNT, Message())
+        classes = max(len(reply.scalars) - 1 for reply in replies)
+        counts = torch.tensor([[int(r.scalars.get(f"count.{c}", 0)) for c in range(classes)] for r in replies])
+        sizes = torch.tensor([int(reply.scalars["size"]) for reply in replies])
+        places = union_quotas(counts, sizes) if self.settings.balanced_union else local_quotas(counts, sizes)
+        told: Scalars = {"workers": float(len(replies)), "places": float(sizes.sum())}
+        told |= numbered("count", counts.sum(dim=0))
+        for i, row in enumerate(places):
+            told |= numbered(f"places.{i}", row)
+        starts = ask(PLAN, Message({}, told))[0].vectors
+        return places, list(starts.values())
+
+    def _filter(self, ask: Ask, w: Tensor, ball: L2Ball, log: Log) -> Tensor:
+        """Robust training by heavy-ball steps."""
+        filtering, velocity = self.settings.filtering, torch.zeros_like(w)
+        for _ in range(filtering.rounds):
+            replies = ask(FILTER, Message({"w": w}))
+            velocity = filtering.momentum * velocity + gathered(replies, "slope")
+            before, w = w, ball.project(w - filtering.rate * velocity)
+            log.add(sum(r.scalars["objective"] for r in replies), float((before - w).square().sum()))
+        return w
+
+    def _train(self, ask: Ask, ws: list[Tensor], ball: L2Ball, kept: Tensor, log: Log) -> list[Tensor]:  # noqa: PLR0913
+        """The proxies' steps."""
+        rate = self.settings.proxies.rate
+        for _ in range(self.settings.proxies.steps):
+            replies = ask(TRAIN, Message(vectors("w", ws), numbered("kept", kept)))
+            before, ws = ws, [ball.project(w - rate * gathered(replies, f"slope.{e}")) for e, w in enumerate(ws)]
+            moved = sum(float((a - b).square().sum()) for a, b in zip(before, ws, strict=True))
+            log.add(sum(r.scalars["objective"] for r in replies), moved)
+        return ws
+
+    def _fill(self, ask: Ask, ws: list[Tensor], opening: Message, places: Tensor, log: Log) -> None:  # noqa: PLR0913
+        """Fill the places of one class."""
+        replies = ask(OPEN, Message(vectors("w", ws), opening.scalars))
+        c, dtype = int(opening.scalars["class"]), ws[0].dtype
+        counted = max(1.0, opening.scalars[f"kept.{c}"])
+        squares = {f"square.{e}": sum(r.scalars[f"square.{e}"] for r in replies) / counted or 1.0 for e in range(len(ws))}
+        for turn, worker, movers in self._turns(places):
+            errors = [total([r.vectors[f"error.{e}"] for r in replies], dtype) for e in range(len(ws))]
+            scalars = squares | {"turn": float(turn), "worker": float(worker), "movers": float(movers)}
+            replies = ask(FILL, Message(vectors("error", errors), scalars))
+            before = sum(float(e.square().sum()) / s for e, s in zip(errors, squares.values(), strict=True))
+            log.add(before / len(ws), 0.0)
+
+    def _turns(self, places: Tensor) -> Iterator[tuple[int, int, int]]:
+        """Whose turn it is, over all sweeps: the number of the turn, the worker (-1: all), and how many move."""
+        feedback, most = self.settings.feedback, int(places.max())
+        slots = feedback.slots or max(1, most)
+        for _ in range(feedback.sweeps):
+            for turn in range(-(-most // slots)):
+                moving = (places > turn * slots).nonzero().flatten().tolist()
+                if feedback.turns is Turns.TOGETHER:
+                    yield turn, -1, len(moving)
+                else:
+                    yield from ((turn, worker, 1) for worker in moving)
+
+
+@dataclass
+class Log:
+    """The history so far. A round's objective is the loss of its training, or the squared error that places left."""
+
+    on_round: OnRound
+    history: list[Round] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, objective: float, gap: float) -> None:
+        """Note one exchange."""
+        self.history.append(Round(len(self.history) + 1, objective, gap, time.monotonic() - self.began, {}))
+        self.on_round(self.history[-1])
+
+
+def vectors(name: str, values: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Vectors under numbered names."""
+    return {f"{name}.{e}": value for e, value in enumerate(values)}
+
+
+def gathered(replies: Sequence[Message], name: str) -> Tensor:
+    """The sum over workers of a vector."""
+    return torch.stack([reply.vectors[name] for reply in replies]).sum(dim=0)
+
+
+def summed(replies: Sequence[Message], name: str, count: int) -> Tensor:
+    """The sums over workers of numbered scalars."""
+    return torch.tensor([sum(reply.scalars[f"{name}.{c}"] for reply in replies) for c in range(count)])

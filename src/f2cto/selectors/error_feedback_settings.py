@@ -1,0 +1,94 @@
+"""What F2CTO-EF can be told, grouped by its stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Target(StrEnum):
+    """Whose mean gradient the picks of a class have to add up to."""
+
+    ALL = "all"  # variant A: all samples of the class
+    KEPT = "kept"  # variant B: those that passed the filter
+
+
+class Turns(StrEnum):
+    """Who fills places between two exchanges."""
+
+    TOGETHER = "together"  # all workers: what the sums disclose of a turn is the change of all of them
+    SINGLY = "singly"  # one worker after the other: better informed, but each change is one worker's own
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """Robust training on everything, which shows the samples that stay worse than chance."""
+
+    rounds: int = 120  # 0: no filter
+    since: int = 40  # the first round whose losses count
+    rate: float = 0.1
+    momentum: float = 0.9
+    least: float = 0.4  # the share of each class on each worker that is kept in any case
+
+    def __post_init__(self) -> None:
+        """Refuse a filter that no round speaks for."""
+        if self.rounds < 0 or (self.rounds and not 0 <= self.since < self.rounds):
+            msg = f"The filter needs 0 <= since < rounds, or rounds = 0; got since {self.since} of {self.rounds}."
+            raise ValueError(msg)
+        if not 0 <= self.least <= 1:
+            msg = f"`least` is the share of a class that is always kept, from 0 to 1; got {self.least}."
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """The models whose gradients are matched."""
+
+    count: int = 3
+    steps: int = 20  # of robust training before
+    rate: float = 0.5
+    rho_2: float = 1.0  # the weight of the coreset's loss beside that of all samples
+    radius: float = 0.0  # bound on the norm of all models' parameters; 0: twice their initial norm
+
+    def __post_init__(self) -> None:
+        """Refuse to match the gradients of no model."""
+        if self.count < 1 or self.steps < 0:
+            msg = f"Gradient matching needs at least 1 proxy and steps >= 0; got {self.count} and {self.steps}."
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """How places are filled."""
+
+    sweeps: int = 3  # the first fills, the others refine
+    slots: int = 1  # places of a class that a worker fills in its turn; 0: all
+    probe: float = 0.5  # h, the length of the step by which losses show a gradient's direction
+    turns: Turns = Turns.TOGETHER
+
+    def __post_init__(self) -> None:
+        """Refuse to leave places empty."""
+        if self.sweeps < 1 or self.slots < 0 or not self.probe > 0:
+            msg = f"Places need sweeps >= 1, slots >= 0 and probe > 0; got {self.sweeps}, {self.slots}, {self.probe}."
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class Attacks:
+    """Sign steps from zero, in all stages."""
+
+    radius: float = -1.0  # below 0: that of the task
+    steps: int = 3
+    ramp: int = 20  # rounds until the full radius
+
+
+@dataclass(frozen=True)
+class ErrorFeedbackSettings:
+    """All of F2CTO-EF; `target` tells its variants A (all) and B (kept) apart."""
+
+    target: Target = Target.KEPT
+    balanced_union: bool = True  # false: each worker balances its own classes
+    filtering: Filtering = field(default_factory=Filtering)
+    proxies: Proxies = field(default_factory=Proxies)
+    feedback: Feedback = field(default_factory=Feedback)
+    attacks: Attacks = field(default_factory=Attacks)
