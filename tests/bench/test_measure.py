@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
 import f2cto.bench
+from f2cto.bench.hardware import attack_step
 from f2cto.bench.hypergradient import METHODS
 from f2cto.bench.iteration import ratios
 from f2cto.bench.measure import interleaved, peak, random_shards
+from f2cto.bench.paying import one
 from f2cto.bench.scale import _exponent
 from f2cto.cli import main
+from f2cto.data.dataset import LabelledData
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.resnet import resnet18
@@ -58,11 +62,44 @@ def test_methods_beside_each_other_run(method: str) -> None:
 
 
 def test_the_command_writes_where_figures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(f2cto.bench.BENCHMARKS, "scale", lambda repeats, _: {"repeats seen": repeats})
-    assert main(["bench", "scale", "--repeats", "7", "--out", str(tmp_path)]) == 0
-    written = json.loads((tmp_path / "scale.json").read_text())
+    monkeypatch.setitem(f2cto.bench.BENCHMARKS, "memory", lambda repeats, _: {"repeats seen": repeats})
+    assert main(["bench", "memory", "--repeats", "7", "--out", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "memory.json").read_text())
     assert written["results"] == {"repeats seen": 7}
     assert {"command", "date", "versions", "threads"} <= set(written)
+
+
+def test_scale_gives_the_worst_network_on_top_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("f2cto.bench.scale")
+    monkeypatch.setattr(module, "WORKERS", (1, 200))
+    monkeypatch.setattr(module, "SAMPLES", (20, 40))
+    monkeypatch.setattr(module, "NETWORKS", {"small": (6, (8,), 3), "wide": (6, (16,), 3)})
+    assert main(["bench", "scale", "--repeats", "1", "--out", str(tmp_path)]) == 0
+    results = json.loads((tmp_path / "scale.json").read_text())["results"]
+    for key in ("workers_200_over_1", "samples_exponent"):
+        assert results[key] == max(found[key] for found in results["networks"].values())
+    assert set(results["workers"]) == {"1", "200"}
+    assert "<svg" in (tmp_path / "scale.svg").read_text()
+
+
+def test_an_attack_step_is_an_input_gradient() -> None:
+    (shard, _) = shards()
+    w = shard.model.own()
+    leaf = shard.x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(shard.model.losses(w, leaf, shard.y).sum(), leaf)
+    assert torch.equal(attack_step(shard.model.evaluate, w, shard.x, shard.y), expected)
+
+
+def test_what_selection_pays_is_told_for_all_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORKERS": 2, "SAMPLES": 20, "SHARE": 0.1, "EPOCHS": 1, "BATCH": 10}.items():
+        monkeypatch.setattr(f"f2cto.bench.paying.{name}", value)
+    x = torch.rand(60, 1, 28, 28, generator=generator(1))
+    data = LabelledData(x, torch.arange(60) % 10)
+    found = one(data, data, 0, {"stopping": {"iterations": 2}})
+    assert set(found) == {
+        "select_seconds",
+        *(f"{name}_{what}" for name in ("coreset", "random", "all") for what in ("seconds", "clean", "pgd")),
+    }
 
 
 def test_senseless_repeats(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from f2cto.randomness import generator
 from f2cto.selectors.base import Coreset, Given, Shard
 from f2cto.selectors.consensus import Rounds
 from f2cto.selectors.cutting import Cuts, Cutting, CuttingPlanes, Duals
-from f2cto.selectors.cutting_worker import Task
-from f2cto.selectors.levels import Levels, SoftLevels, Weighing, Weights, largest, model_onto
+from f2cto.selectors.levels import Levels, Task
+from f2cto.selectors.soft_levels import SoftLevels, Weighing, Weights, largest, model_onto
 from f2cto.selectors.turns import Asynchrony
 
 

@@ -34,7 +34,8 @@ from f2cto.selectors.cuts import (
     square,
     touching,
 )
-from f2cto.selectors.cutting_worker import BACKWARD, FORWARD, LOWER, START, STEP, CutProgram, State, Task
+from f2cto.selectors.cutting_worker import BACKWARD, FORWARD, LOWER, START, STEP, CutProgram, State
+from f2cto.selectors.levels import Task
 from f2cto.selectors.turns import Asynchrony, called
 from f2cto.trilevel.master import DivergedError, Round, Solution, Stopped, average
 

@@ -14,28 +14,14 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from f2cto.constraints import ConstraintSet
 from f2cto.message import Message
 from f2cto.selectors.consensus import Local, Rounds, local_back, local_round
 from f2cto.selectors.cuts import Cut, Values, by_number, numbered, plus, square, touching
-from f2cto.selectors.levels import Levels
+from f2cto.selectors.levels import Levels, Task, projected
 from f2cto.selectors.turns import is_called
 
 START, STEP, LOWER, FORWARD, BACKWARD = "start", "step", "lower", "forward", "backward"
 Shard_contra = TypeVar("Shard_contra", contravariant=True)
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What a shard is to these methods: objectives, and where and how far variables move."""
-
-    number: int  # the worker's
-    start: Values  # a and *z; w comes from the master
-    levels: Callable[[int, Tensor], Levels]  # in the worker's t-th step, at its model w
-    steps: tuple[float, ...]  # of a, w, *z
-    sets: tuple[ConstraintSet, ...]  # of a, w, *z
-    lower_step: float = 0.0
-    lower_steps: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,11 +168,6 @@ def objective_and_slope(levels: Levels, at: Values) -> tuple[float, Values]:
     with torch.enable_grad():
         value = levels.f1(leaves[0], leaves[1], leaves[2:])
     return float(value.detach()), torch.autograd.grad(value, leaves, materialize_grads=True)
-
-
-def projected(task: Task, at: Values) -> Values:
-    """Every block brought into its set."""
-    return tuple(onto.project(block) for onto, block in zip(task.sets, at, strict=True))
 
 
 def kept(state: State, message: Message) -> State:

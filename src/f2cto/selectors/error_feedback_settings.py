@@ -13,13 +13,6 @@ class Target(StrEnum):
     KEPT = "kept"  # variant B: those that passed the filter
 
 
-class Turns(StrEnum):
-    """Who fills places between two exchanges."""
-
-    TOGETHER = "together"  # all workers: what the sums disclose of a turn is the change of all of them
-    SINGLY = "singly"  # one worker after the other: better informed, but each change is one worker's own
-
-
 @dataclass(frozen=True)
 class Filtering:
     """Robust training on everything, which shows the samples that stay worse than chance."""
@@ -61,10 +54,9 @@ class Proxies:
 class Feedback:
     """How places are filled."""
 
-    sweeps: int = 3  # the first fills, the others refine
+    sweeps: int = 2  # the first fills, the others refine
     slots: int = 1  # places of a class that a worker fills in its turn; 0: all
     probe: float = 0.5  # h, the length of the step by which losses show a gradient's direction
-    turns: Turns = Turns.TOGETHER
 
     def __post_init__(self) -> None:
         """Refuse to leave places empty."""

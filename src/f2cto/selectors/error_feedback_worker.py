@@ -15,7 +15,7 @@ from f2cto.randomness import generator
 from f2cto.selectors.base import Given, Shard
 from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Target
 from f2cto.selectors.matching import EMPTY, gradient_gram, refill
-from f2cto.selectors.secure_sum import Ring, share
+from f2cto.selectors.secure_sum import Keys, digits, numbers, wrapped
 
 COUNT, PLAN, FILTER, KEEP, TRAIN, OPEN, FILL = "count", "plan", "filter", "keep", "train", "open", "fill"
 PART_BYTES = 256 * 2**20  # of memory for one part of a pass
@@ -29,7 +29,7 @@ class Plan:
     mass: Tensor  # of each class in f1, its share of all places, (C,)
     counts: Tensor  # samples of each class on all workers, (C,)
     place: float  # the mass of one place, 1/K of all workers together
-    ring: Ring
+    keys: Keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class FeedbackProgram:
             mass=torch.stack(places).sum(dim=0) / total,
             counts=listed("count", message, shard.x),
             place=1 / total,
-            ring=Ring(shard.worker, workers, shard.seed),
+            keys=Keys(shard.worker, workers, shard.seed),
         )
         proxies = range(1, self.settings.proxies.count)
         starts = {f"w.{e}": reshuffled(shard.model, self.given.w.to(shard.x.device), shard.seed, e) for e in proxies}
@@ -144,64 +144,54 @@ class FeedbackProgram:
         return replace(state, round=state.round + 1), Message(slopes, {"objective": objective})
 
     def _open(self, shard: Shard, state: FeedbackState, message: Message) -> tuple[FeedbackState, Message]:
-        """Turn to a class: attack its samples and tell this worker's term of what is missing, under masks."""
-        plan = told(state)
-        state = replace(state, totals=listed("kept", message, shard.x), round=self.settings.attacks.ramp)
+        """Turn to a class, and tell this worker's term of what is missing in it: hidden from all but the sum's reader."""
         number = int(message.scalars["class"])
+        state = replace(closed(state), round=self.settings.attacks.ramp)  # attacks at full length
         rows = (shard.y == number).nonzero().flatten()
-        x, y, every = shard.x[rows], shard.y[rows], self._every(shard, state)[rows]
-        among = state.kept[rows]
         ws = [message.vectors[f"w.{e}"] for e in range(self.settings.proxies.count)]
-        attacked = [self._attacked(shard.model, w, x, y, state) for w in ws]
-        target = [weighted_slope(shard.model, w, a, y, every, state.parts) for w, a in zip(ws, attacked, strict=True)]
-        opened = OpenClass(
-            rows=rows[among],
-            attacked=[a[among] for a in attacked],
-            w=ws,
-            losses=[losses[among] for losses, _ in target],
-            gram=[gradient_gram(shard.model, w, a[among], y[among]) for w, a in zip(ws, attacked, strict=True)],
-            target=torch.stack([slope for _, slope in target]),
-            places=torch.full((int(plan.places[number]),), EMPTY, device=rows.device),
-        )
-        squares = {f"square.{e}": float(gram.diagonal().sum()) for e, gram in enumerate(opened.gram)}
-        return self._told(shard, replace(closed(state), open=opened), squares)
+        views = [self._view(shard, state, w, rows) for w in ws]
+        places = torch.full((int(told(state).places[number]),), EMPTY, device=rows.device)
+        opened = OpenClass(rows[state.kept[rows]], tuple(views), places)
+        first = int(message.scalars["next"])
+        shares = {}
+        for e, view in enumerate(views):
+            missing = view.target - self._slope(shard, opened, view, weights_of(opened, told(state).place))
+            masks = told(state).keys.ring(use_of(state, e), missing)
+            if first == shard.worker:
+                masks = masks + told(state).keys.mask(first, use_of(state, e), missing)
+            shares[f"error.{e}"] = wrapped(digits(missing) + masks)
+        return replace(state, open=opened, turn=state.turn + 1), Message(shares)
+
+    def _view(self, shard: Shard, state: FeedbackState, w: Tensor, rows: Tensor) -> View:
+        """Samples of a class under one proxy."""
+        x, y, among = shard.x[rows], shard.y[rows], state.kept[rows]
+        attacked = self._attacked(shard.model, w, x, y, state)
+        every = self._every(shard, state)[rows]
+        losses, target = weighted_slope(shard.model, w, attacked, y, every, state.parts)
+        candidates = attacked[among]
+        return View(w, candidates, losses[among], gradient_gram(shard.model, w, candidates, y[among]), target)
 
     def _fill(self, shard: Shard, state: FeedbackState, message: Message) -> tuple[FeedbackState, Message]:
-        """Fill some places so that what is missing shrinks, if it is this worker's turn."""
+        """In this worker's turn: fill some places so that what is missing shrinks, and pass on what is left of it."""
+        later = replace(state, turn=state.turn + 1)
+        if int(message.scalars["worker"]) != shard.worker:
+            return later, Message()
         plan, opened = told(state), at_work(state)
-        turn, slots = int(message.scalars["turn"]), self.settings.feedback.slots or len(opened.places)
-        which = range(turn * slots, min((turn + 1) * slots, len(opened.places)))
-        moves = int(message.scalars["worker"]) in {shard.worker, -1}
-        if moves and len(which):
-            gram, pull = self._averaged(shard, opened, message)
-            weight = plan.place * message.scalars["movers"]
-            state = replace(state, open=replace(opened, places=refill(gram, pull, opened.places, which, weight)))
-        return self._told(shard, state, {})
+        errors = [self._read(state, message, e) for e in range(len(opened.views))]
+        first, slots = int(message.scalars["first"]), self.settings.feedback.slots or len(opened.places)
+        gram, pull = self._averaged(shard, opened, errors)
+        which = range(first, min(first + slots, len(opened.places)))
+        filled = replace(opened, places=refill(gram, pull, opened.places, which, plan.place))
+        change = weights_of(filled, plan.place) - weights_of(opened, plan.place)
+        left = [e - self._slope(shard, opened, v, change) for e, v in zip(errors, opened.views, strict=True)]
+        error = sum(float(e.square().sum() / v.scale) for e, v in zip(left, opened.views, strict=True)) / len(left)
+        return replace(later, open=filled), Message(self._passed_on(state, message, left), {"error": error})
 
-    def _averaged(self, shard: Shard, opened: OpenClass, message: Message) -> tuple[Tensor, Tensor]:
-        """The Gram matrix and the pulls -[l_k(w - h e) - l_k(w)]/h, scaled alike and averaged over proxies."""
-        h, y = self.settings.feedback.probe, shard.y[opened.rows]
-        gram, pull = torch.zeros_like(opened.gram[0]), torch.zeros_like(opened.losses[0])
-        for e, w in enumerate(opened.w):
-            scale = message.scalars[f"square.{e}"] * len(opened.w)
-            with torch.no_grad():
-                moved = shard.model.losses(w - h * message.vectors[f"error.{e}"], opened.attacked[e], y)
-            gram += opened.gram[e] / scale
-            pull += (opened.losses[e] - moved) / (h * scale)
-        return gram, pull
-
-    def _told(self, shard: Shard, state: FeedbackState, scalars: dict[str, float]) -> tuple[FeedbackState, Message]:
-        """This worker's term of what is missing in the open class, under masks."""
-        plan, opened = told(state), at_work(state)
-        weights = weights_of(opened, plan.place)
-        y = shard.y[opened.rows]
-        shares = {}
-        for e, (w, attacked) in enumerate(zip(opened.w, opened.attacked, strict=True)):
-            _, slope = weighted_slope(shard.model, w, attacked, y, weights, state.parts)
-            key = state.turn * len(opened.w) + e
-            shares[f"error.{e}"] = share(opened.target[e] - slope, plan.ring, key)
-        return replace(state, turn=state.turn + 1), Message(shares, scalars)
-
+    def _read(self, state: FeedbackState, message: Message, e: int) -> Tensor:
+        """What is missing, as the worker before hid it."""
+        hidden = message.vectors[f"error.{e}"]
+        mask = told(state).keys.masked_by(int(message.scalars["before"]), use_of(state, e) - use_of(state, 0), hidden)
+        return numbers(wrapped(hidden - mask), self.given.w.dtype)
     def _attacked(self, model: FlatModel, w: Tensor, x: Tensor, y: Tensor, state: FeedbackState) -> Tensor:  # noqa: PLR0913
         """Samples under sign steps from zero, with the radius that the round has grown to."""
         attacks = self.settings.attacks

@@ -15,23 +15,20 @@ EMPTY = -1  # a place that nobody has been picked for: it stands for the mean of
 BLOCK_BYTES = 256 * 2**20  # of gradients held at a time, twice
 
 
-def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], weight: float) -> Tensor:
+def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], mass: float) -> Tensor:
     """The places after those in `which` were filled anew, one after the other, each with the best unused candidate.
 
     Let e be what is missing, g_k the gradient of candidate k and g_s what place s holds now. Taking k instead changes
-    half the squared error |e - mass (g_k - g_s)|^2 / (2 mass) by
+    |e|^2 / 2, in units of the mass of a place, by
 
         -<e, g_k - g_s> + mass/2 |g_k - g_s|^2.
-
-    Where m workers move at once, not knowing of each other, the same with m times the mass bounds the change from above
-    (by convexity of the square), so that together they never make the error larger.
 
     Args:
         gram: <g_j, g_k> of the candidates.                                  (n, n)
         pull: <e, g_k>.                                                      (n,)
         places: the candidate in each place, or `EMPTY`.                     (q,)
         which: the places to fill.
-        weight: m times the mass of a place.
+        mass: of a place.
 
     """
     places = places.clone()
@@ -39,11 +36,11 @@ def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], wei
         held = int(places[s])
         row = gram.mean(dim=0) if held == EMPTY else gram[held]  # <g_s, g_k>
         own = row.mean() if held == EMPTY else row[held]  # |g_s|^2
-        cost = weight / 2 * (gram.diagonal() - 2 * row + own) - pull
+        cost = mass / 2 * (gram.diagonal() - 2 * row + own) - pull
         others = places[(places != EMPTY) & (places != held)]
         cost[others] = torch.inf
         best = int(cost.argmin())
-        pull = pull - weight * (gram[best] - row)
+        pull = pull - mass * (gram[best] - row)
         places[s] = best
     return places
 
@@ -64,7 +61,7 @@ def gradient_gram(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         for columns in blocks[i:]:
             there = here if columns is rows else each(w, x[columns], y[columns])
             gram[rows, columns] = here @ there.T
-            gram[columns, rows] = gram[rows, columns].T
+            gram[columns, rows] = there @ here.T
     return gram
 
 

@@ -1,13 +1,12 @@
-"""Sums over workers whose terms nobody sees: masks that cancel around the ring of workers.
+"""Vectors that travel through the master without the master reading them: one-time masks between workers.
 
-After Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, 2017, with the sparsest
-graph of masks there is. Worker i adds a mask that it shares with worker i + 1 and subtracts the one it shares with
-worker i - 1. Numbers are fixed-point integers modulo 2^44, so that a share is uniformly distributed whatever it hides,
-and the sum is exact. The master learns the sum, and more only in league with both neighbours of a worker. One worker
-alone has nobody to hide behind, and of two each knows the other's term once it knows the sum.
+After Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, 2017. Numbers are
+fixed-point integers modulo 2^44, so that what is masked is uniformly distributed whatever it hides, and taking the mask
+off again is exact. A sum over workers is hidden by a ring of masks: worker i adds one that it shares with worker i + 1
+and subtracts the one it shares with worker i - 1. All cancel in the sum, and only there.
 
-In one process all masks follow from the run's seed. Over a network a pair of neighbours has to agree on a key that the
-master does not know.
+In one process all masks follow from the run's seed. Over a network each pair of workers has to agree on a key of its
+own, which the master does not know.
 """
 
 from __future__ import annotations
@@ -22,35 +21,54 @@ from torch import Tensor
 from f2cto.randomness import generator
 
 STEP = 2.0**-32  # what the last digit stands for
-MODULUS = 2.0**44  # below 2^53 even when two shares are added: float64 holds them all exactly
+MODULUS = 2.0**44  # digits and the sum of two of them stay below 2^53, where float64 is exact
 
 
 @dataclass(frozen=True)
-class Ring:
-    """A worker's place among all workers, and the seed its keys follow from."""
+class Keys:
+    """The keys of one worker: one with every worker, itself included."""
 
     worker: int
     workers: int
     seed: int
 
-    def mask(self, owner: int, key: int, like: Tensor) -> Tensor:
-        """The mask of turn `key` that the worker `owner` shares with the next."""
-        rng = generator(self.seed, owner % self.workers, key, 5, device=like.device)
-        drawn = torch.randint(int(MODULUS), like.shape, generator=rng, device=like.device)
-        return drawn.double()
+    def mask(self, other: int, use: int, like: Tensor) -> Tensor:
+        """What this worker adds and `other` takes off in use number `use`; every use has a mask of its own."""
+        return self._drawn(self.worker, other, use, like)
+
+    def masked_by(self, other: int, use: int, like: Tensor) -> Tensor:
+        """What `other` adds and this worker takes off."""
+        return self._drawn(other, self.worker, use, like)
+
+    def ring(self, use: int, like: Tensor) -> Tensor:
+        """This worker's part of a set of masks whose sum over all workers is zero."""
+        after, before = (self.worker + 1) % self.workers, (self.worker - 1) % self.workers
+        return self.mask(after, use, like) - self.masked_by(before, use, like)
+
+    def _drawn(self, owner: int, other: int, use: int, like: Tensor) -> Tensor:
+        rng = generator(self.seed, owner, other, use, 5, device=like.device)
+        return torch.randint(int(MODULUS), like.shape, generator=rng, device=like.device).double()
 
 
-def share(values: Tensor, ring: Ring, key: int) -> Tensor:
-    """A worker's term of a sum, under masks that are used once: never hand in a `key` twice."""
-    if not bool(values.abs().max() < MODULUS * STEP / 2):
-        msg = f"A term of a hidden sum must be below {MODULUS * STEP / 2:g}; got {float(values.abs().max()):g}."
+def digits(values: Tensor) -> Tensor:
+    """Numbers as fixed-point integers modulo 2^44."""
+    limit = MODULUS * STEP / 2
+    if not bool((values.abs() < limit).all()):
+        msg = f"A hidden vector must have entries below {limit:g} in size; got {float(values.abs().max()):g}."
         raise ArithmeticError(msg)
-    digits = (values.double() / STEP).round()
-    masks = ring.mask(ring.worker, key, values) - ring.mask(ring.worker - 1, key, values)
-    return (digits + masks).remainder(MODULUS)
+    return wrapped((values.double() / STEP).round())
 
 
-def total(shares: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The sum that the shares of all workers hide."""
-    digits = reduce(lambda a, b: (a + b).remainder(MODULUS), shares)
-    return ((digits + MODULUS / 2).remainder(MODULUS) - MODULUS / 2).mul(STEP).to(dtype)
+def numbers(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """What the integers stand for, once no mask is left on them."""
+    return (wrapped(hidden + MODULUS / 2) - MODULUS / 2).mul(STEP).to(dtype)
+
+
+def wrapped(hidden: Tensor) -> Tensor:
+    """Integers modulo 2^44."""
+    return hidden.remainder(MODULUS)
+
+
+def total(shares: Sequence[Tensor]) -> Tensor:
+    """The sum of integers modulo 2^44."""
+    return reduce(lambda a, b: wrapped(a + b), shares)
