@@ -63,6 +63,38 @@ def test_same_generator_same_bits(attack: Attack, trained: tuple[Callable[[Tenso
     assert torch.equal(one, two)
 
 
+FIXED = Range(fixed=(0, 4))
+
+
+@pytest.mark.parametrize("attack", [fgsm(RADIUS, FIXED), Pgd(RADIUS, valid=FIXED)], ids=["fgsm", "pgd"])
+def test_fixed_features_stay(attack: Attack, trained: tuple[Callable[[Tensor], Tensor], Tensor, Tensor]) -> None:
+    logits, x, y = trained
+    moved = (attack.perturb(logits, x, y, generator(3)) - x).abs().amax(dim=0)
+    assert moved[[0, 4]].tolist() == [0.0, 0.0]
+    assert bool((moved[[1, 2, 3, 5]] > RADIUS / 2).all())
+
+
+def test_an_attack_that_moves_fixed_features_is_clipped(
+    trained: tuple[Callable[[Tensor], Tensor], Tensor, Tensor],
+) -> None:
+    logits, x, y = trained
+    everything = Range(fixed=tuple(range(6)))
+    clean = robust_accuracy(logits, Clean(), x, y, Range(), generator(3))
+    assert robust_accuracy(logits, Pgd(RADIUS), x, y, everything, generator(3)) == clean
+    assert robust_accuracy(logits, Pgd(RADIUS), x, y, Range(), generator(3)) < clean
+
+
+def test_fixed_features_of_images_are_positions_in_the_flattened_sample() -> None:
+    box = perturbations(torch.full((2, 1, 2, 3), 0.5), 0.1, Range(fixed=(4,)))
+    assert (box.upper > 0).flatten(1).tolist() == [[True, True, True, True, False, True]] * 2
+
+
+@pytest.mark.parametrize(("fixed", "complaint"), [((-1,), "positions 0, 1"), ((6,), "features 0 to 5")])
+def test_fixed_features_that_do_not_exist(fixed: tuple[int, ...], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        perturbations(torch.zeros(2, 6), 0.1, Range(fixed=fixed))
+
+
 def test_fgsm_by_hand() -> None:
     """For two linear logits (0, w.x) and label 0 the loss grows along w: each feature moves by the sign of w."""
     w = torch.tensor([1.0, -2.0, 0.5])

@@ -72,6 +72,7 @@ def test_the_command_writes_where_figures_come_from(tmp_path: Path, monkeypatch:
 def test_scale_gives_the_worst_network_on_top_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = import_module("f2cto.bench.scale")
     monkeypatch.setattr(module, "WORKERS", (1, 200))
+    monkeypatch.setattr(module, "TOTAL", 400)
     monkeypatch.setattr(module, "SAMPLES", (20, 40))
     monkeypatch.setattr(module, "NETWORKS", {"small": (6, (8,), 3), "wide": (6, (16,), 3)})
     assert main(["bench", "scale", "--repeats", "1", "--out", str(tmp_path)]) == 0

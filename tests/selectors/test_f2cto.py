@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from f2cto.attacks.base import Range
 from f2cto.descent import gradient
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
@@ -244,3 +245,15 @@ def test_classes_without_a_place_are_attacked_all_the_same() -> None:
     state, _ = program.run("refine", shard, program.start(shard), Message({"w": shard.model.own()}))
     inside = (shard.x > 0.1) & (shard.x < 0.9)
     assert float((state.refined.q_star.abs() == 0)[inside].double().mean()) < 0.05
+
+
+def test_fixed_features_are_attacked_nowhere() -> None:
+    """Neither in the refinement nor anywhere else does the solver move what an attacker cannot."""
+    shards = federation(workers=2)
+    method = F2cto(F2ctoSettings(stopping=Stopping(iterations=4)), radius=99.0, valid=Range(fixed=(1, 2)))
+    engine = InProcess(method.program(), shards)
+    method.lead(engine.ask, shards[0].model.own(), lambda _: None)
+    for state in engine.states:
+        for moved in (state.at.q, state.at.p, state.refined.p_hat):
+            assert float(moved[:, [1, 2]].abs().max()) == 0
+            assert float(moved[:, [0, 3, 4, 5]].abs().max()) > 0

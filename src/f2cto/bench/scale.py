@@ -14,6 +14,7 @@ from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation
 
 WORKERS = (1, 5, 20, 100, 200, 500)
+TOTAL = 3000  # samples that the workers share
 SAMPLES = (750, 1500, 3000, 6000, 12000)
 NETWORKS = {"mlp 60-64-15": (60, (64,), 15), "mlp 784-256-256-10": (784, (256, 256), 10)}
 
@@ -42,7 +43,7 @@ def scale(repeats: int, say: Say) -> dict[str, Any]:
 
 
 def _grown(running: Callable[[list[int]], Running], repeats: int) -> dict[str, Any]:
-    workers = interleaved({str(n): running(_shares(3000, n)).iterate for n in WORKERS}, repeats)
+    workers = interleaved({str(n): running(_shares(TOTAL, n)).iterate for n in WORKERS}, repeats)
     samples = interleaved({str(m): running(_shares(m, 5)).iterate for m in SAMPLES}, repeats)
     return {
         "workers": workers,

@@ -1,27 +1,26 @@
 """ADBO: asynchronous distributed bilevel optimisation by cutting planes.
 
-Yang Jiao, Kai Yang, Tiancheng Wu, Dongjin Song, Chengtao Jian: Asynchronous Distributed Bilevel Optimization, ICLR 2023.
+Yang Jiao, Kai Yang, Tiancheng Wu, Dongjin Song, Chengtao Jian: Asynchronous Distributed Bilevel Optimization, ICLR
+2023.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
-from f2cto.attacks import Pgd
-from f2cto.randomness import generator
-from f2cto.selectors.base import Coreset, Given, Shard
+from f2cto.selectors.base import Given, Shard
 from f2cto.selectors.consensus import Rounds
 from f2cto.selectors.cutting import Cuts, Cutting, CuttingPlanes, Duals
-from f2cto.selectors.levels import Levels, Task
-from f2cto.selectors.soft_levels import SoftLevels, Weighing, Weights, largest, model_onto
+from f2cto.selectors.levels import Task
+from f2cto.selectors.soft_levels import Weighing, Weights, folded_task
 from f2cto.selectors.turns import Asynchrony
 
 
 @dataclass(frozen=True)
 class AdboSettings:
-    iterations: int = 200
+    """All of ADBO."""
+
+    iterations: int = 100
     model_step: float = 0.1
     shared_step: float = 0.1
     attack_steps: int = 3
@@ -33,33 +32,15 @@ class AdboSettings:
     asynchrony: Asynchrony = field(default_factory=Asynchrony)
 
 
-def folded(shard: Shard, w: Tensor, given: Given, steps: int) -> Tensor:
-    attack = Pgd(given.radius, steps, 2.5 * given.radius / max(steps, 1), random_start=False, valid=given.valid)
-    return attack.perturb(lambda x: shard.model.logits(w, x), shard.x, shard.y, generator(0))
-
-
 def adbo(settings: AdboSettings, given: Given) -> CuttingPlanes:
+    """ADBO as a selector."""
     s = settings
-    how = Cutting(s.iterations, s.shared_step, 1, s.rounds, s.cuts, s.duals, s.asynchrony)
+
+    def weighing(shard: Shard) -> Weighing:
+        return Weighing(shard, s.weights, s.project)
 
     def task(shard: Shard) -> Task:
-        weighing = Weighing(shard, s.weights, s.project)
-        weigh = weighing.weigh()
+        return folded_task(shard, given, weighing(shard), s.model_step, s.attack_steps)
 
-        def levels(t: int, w: Tensor) -> Levels:
-            x = folded(shard, w, given, s.attack_steps)
-            return SoftLevels(shard.model.losses, x, shard.y, weigh, weighing.topk(t))
-
-        return Task(
-            number=shard.worker,
-            start=(weighing.start(),),
-            levels=levels,
-            steps=(weighing.step(), s.model_step),
-            sets=(weighing.onto(), model_onto(given, project=s.project)),
-        )
-
-    def choose(shard: Shard, a: Tensor) -> Coreset:
-        weights = Weighing(shard, s.weights, s.project).weigh()(a)
-        return largest(shard, a, weights, classwise=s.weights.classwise)
-
-    return CuttingPlanes(how, task, choose)
+    how = Cutting(s.iterations, s.shared_step, 1, s.rounds, s.cuts, s.duals, s.asynchrony)
+    return CuttingPlanes(how, task, lambda shard, a: weighing(shard).coreset(a))

@@ -38,12 +38,13 @@ from torch import Tensor
 from f2cto.constraints import L2Ball
 from f2cto.message import Ask, Message
 from f2cto.selectors.base import Coreset, Given, OnRound, Shard, evenly
-from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Turns
+from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings
 from f2cto.selectors.error_feedback_worker import (
     COUNT,
     FILL,
     FILTER,
     KEEP,
+    NOBODY,
     OPEN,
     PLAN,
     TRAIN,
@@ -77,10 +78,10 @@ class ErrorFeedback:
         places, others = self._plan(ask)
         ball = L2Ball(self.settings.proxies.radius or 2 * float(w.norm()))
         trained = self._filter(ask, ball.project(w), ball, log)
-        kept = summed(ask(KEEP, Message()), "kept", places.shape[1])
-        ws = self._train(ask, [ball.project(v) for v in (w, *others)], ball, kept, log)
+        passed = numbered("passed", summed(ask(KEEP, Message()), "passed", places.shape[1]))
+        ws = self._train(ask, [ball.project(v) for v in (w, *others)], ball, passed, log)
         for c in range(places.shape[1]):
-            self._fill(ask, ws, Message({}, numbered("kept", kept) | {"class": float(c)}), places[:, c], log)
+            self._fill(ask, ws, passed | {"class": float(c)}, places[:, c], log)
         return Solution(w=trained, history=tuple(log.history), stopped=Stopped.ITERATIONS)
 
     def coreset(self, shard: Shard, state: FeedbackState) -> Coreset:
@@ -111,40 +112,36 @@ class ErrorFeedback:
             log.add(sum(r.scalars["objective"] for r in replies), float((before - w).square().sum()))
         return w
 
-    def _train(self, ask: Ask, ws: list[Tensor], ball: L2Ball, kept: Tensor, log: Log) -> list[Tensor]:  # noqa: PLR0913
+    def _train(self, ask: Ask, ws: list[Tensor], ball: L2Ball, passed: Scalars, log: Log) -> list[Tensor]:  # noqa: PLR0913
         """The proxies' steps."""
         rate = self.settings.proxies.rate
         for _ in range(self.settings.proxies.steps):
-            replies = ask(TRAIN, Message(vectors("w", ws), numbered("kept", kept)))
+            replies = ask(TRAIN, Message(vectors("w", ws), passed))
             before, ws = ws, [ball.project(w - rate * gathered(replies, f"slope.{e}")) for e, w in enumerate(ws)]
             moved = sum(float((a - b).square().sum()) for a, b in zip(before, ws, strict=True))
             log.add(sum(r.scalars["objective"] for r in replies), moved)
         return ws
 
-    def _fill(self, ask: Ask, ws: list[Tensor], opening: Message, places: Tensor, log: Log) -> None:  # noqa: PLR0913
-        """Fill the places of one class."""
-        replies = ask(OPEN, Message(vectors("w", ws), opening.scalars))
-        c, dtype = int(opening.scalars["class"]), ws[0].dtype
-        counted = max(1.0, opening.scalars[f"kept.{c}"])
-        squares = {f"square.{e}": sum(r.scalars[f"square.{e}"] for r in replies) / counted or 1.0 for e in range(len(ws))}
-        for turn, worker, movers in self._turns(places):
-            errors = [total([r.vectors[f"error.{e}"] for r in replies], dtype) for e in range(len(ws))]
-            scalars = squares | {"turn": float(turn), "worker": float(worker), "movers": float(movers)}
-            replies = ask(FILL, Message(vectors("error", errors), scalars))
-            before = sum(float(e.square().sum()) / s for e, s in zip(errors, squares.values(), strict=True))
-            log.add(before / len(ws), 0.0)
+    def _fill(self, ask: Ask, ws: list[Tensor], told: Scalars, places: Tensor, log: Log) -> None:  # noqa: PLR0913
+        """Fill the places of one class, passing on what is missing from worker to worker, unread."""
+        turns = list(self._turns(places))
+        first = turns[0][0] if turns else NOBODY
+        replies = ask(OPEN, Message(vectors("w", ws), told | {"next": float(first)}))
+        hidden = {f"error.{e}": total([r.vectors[f"error.{e}"] for r in replies]) for e in range(len(ws))}
+        readers = [first, *(worker for worker, _ in turns), NOBODY]
+        for number, (worker, slot) in enumerate(turns):
+            before, reader = readers[number], readers[number + 2]
+            who = {"worker": worker, "before": before, "next": reader, "first": slot}
+            reply = ask(FILL, Message(hidden, {name: float(value) for name, value in who.items()}))[worker]
+            hidden = dict(reply.vectors)
+            log.add(reply.scalars["error"], 0.0)
 
-    def _turns(self, places: Tensor) -> Iterator[tuple[int, int, int]]:
-        """Whose turn it is, over all sweeps: the number of the turn, the worker (-1: all), and how many move."""
+    def _turns(self, places: Tensor) -> Iterator[tuple[int, int]]:
+        """Whose turn it is, over all sweeps, and the first place to fill: slot by slot, workers in turn."""
         feedback, most = self.settings.feedback, int(places.max())
-        slots = feedback.slots or max(1, most)
         for _ in range(feedback.sweeps):
-            for turn in range(-(-most // slots)):
-                moving = (places > turn * slots).nonzero().flatten().tolist()
-                if feedback.turns is Turns.TOGETHER:
-                    yield turn, -1, len(moving)
-                else:
-                    yield from ((turn, worker, 1) for worker in moving)
+            for slot in range(0, most, feedback.slots or max(1, most)):
+                yield from ((worker, slot) for worker, count in enumerate(places.tolist()) if count > slot)
 
 
 @dataclass

@@ -29,12 +29,11 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from f2cto.descent import gradient, value_and_gradient
 from f2cto.message import Ask, Message
-from f2cto.randomness import generator
-from f2cto.selectors.attacked import attacked
 from f2cto.selectors.base import Coreset, Given, OnRound, Shard
 from f2cto.selectors.levels import Levels, Task
-from f2cto.selectors.soft_levels import SoftLevels, Weighing, Weights, largest, model_onto
+from f2cto.selectors.soft_levels import Weighing, Weights, folded_task
 from f2cto.trilevel.master import DivergedError, Round, Solution, Stopped, average
 
 GRADIENT, TRAIN, TARGET, TERM, WEIGH = "gradient", "train", "target", "term", "weigh"
@@ -63,15 +62,22 @@ class Nesting:
 
 
 @dataclass(frozen=True, eq=False)
+class Seen:
+    """A model that a worker was sent, and what it is to the worker."""
+
+    w: Tensor
+    levels: Levels
+    slope: Tensor  # grad g_j there
+
+
+@dataclass(frozen=True, eq=False)
 class State:
     """All a worker remembers. It never leaves the worker."""
 
     task: Task
     a: Tensor
-    t: int = 0  # epochs and rounds so far
-    w: Tensor | None = None  # as last received ...
-    slope: Tensor | None = None  # ... and grad g_j there
-    levels: Levels | None = None
+    t: int = 0  # models seen
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True)
@@ -87,90 +93,125 @@ class NestProgram(Generic[Shard_contra]):
         return State(task, task.start[0])
 
     def run(self, phase: str, shard: Shard_contra, state: State, message: Message) -> tuple[State, Message]:  # noqa: ARG002
-        """Answer one message."""
+        """Answer one message; the vector in it is a model, a gradient or a term, as the phase says."""
         sent = message.vectors["w"]
-        match phase:
-            case "gradient":
-                state = arrived(state, sent)
-                assert state.levels is not None  # noqa: S101  (just made)
-                slope = slope_in_w(state.levels.f2, state.a, sent)
-                return replace(state, slope=slope), Message({"w": slope})
-            case "train":
-                return state, Message({"w": trained(state, sent, self.how.inner_steps)})
-            case "target":
-                state = arrived(state, sent)
-                assert state.levels is not None  # noqa: S101
-                return state, Message({"w": slope_in_w(state.levels.f1, state.a, sent)})
-            case "term":
-                return state, Message({"w": sent - self.how.eta * hessian_product(state, sent)})
-            case "weigh":
-                objective, a = weighed(state, sent, self.how.outer_steps)
-                return replace(state, a=a), Message({}, {"objective": objective})
-        msg = f"A worker of FedNest knows gradient, train, target, term and weigh; got phase `{phase}`."
-        raise ValueError(msg)
+        if phase in {GRADIENT, TARGET}:
+            return self._arrived(phase, state, sent)
+        if state.seen is None or phase not in {TRAIN, TERM, WEIGH}:
+            msg = f"A worker of FedNest knows gradient and target, then train, term and weigh; got phase `{phase}`."
+            raise ValueError(msg)
+        if phase == TRAIN:
+            return state, Message({"w": trained(state.task, state.a, state.seen, sent, self.how.inner_steps)})
+        if phase == TERM:
+            return state, Message({"w": sent - self.how.eta * second(state.a, state.seen, sent)[1]})
+        objective, a = weighed(state.task, state.a, state.seen, sent, self.how.outer_steps)
+        return replace(state, a=a), Message({}, {"objective": objective})
+
+    def _arrived(self, phase: str, state: State, w: Tensor) -> tuple[State, Message]:
+        """A model the worker has not seen: samples are attacked anew, and a gradient is sent back."""
+        levels = state.task.levels(state.t, w)
+        slope = slope_in_w(levels.f2 if phase == GRADIENT else levels.f1, state.a, w)
+        return replace(state, t=state.t + 1, seen=Seen(w, levels, slope)), Message({"w": slope})
 
 
 Objective = Callable[[Tensor, Tensor, tuple[Tensor, ...]], Tensor]
 
 
-def arrived(state: State, w: Tensor) -> State:
-    """The worker with a model it has not seen: samples are attacked anew."""
-    return replace(state, w=w, t=state.t + 1, levels=state.task.levels(state.t, w))
-
-
 def slope_in_w(objective: Objective, a: Tensor, w: Tensor) -> Tensor:
     """The gradient of an objective in w."""
-    w = w.detach().requires_grad_()
-    with torch.enable_grad():
-        value = objective(a, w, ())
-    return torch.autograd.grad(value, w, materialize_grads=True)[0]
+    return gradient(lambda v: objective(a, v, ()), w)
 
 
-def slope_in_a(objective: Objective, a: Tensor, w: Tensor) -> tuple[float, Tensor]:
-    """The value of an objective and its gradient in a."""
-    a = a.detach().requires_grad_()
-    with torch.enable_grad():
-        value = objective(a, w, ())
-    return float(value.detach()), torch.autograd.grad(value, a, materialize_grads=True)[0]
-
-
-def trained(state: State, mean: Tensor, steps: int) -> Tensor:
-    """The worker's model after its steps of FedInn with the mean gradient at w."""
-    assert state.w is not None  # noqa: S101  (`gradient` comes before `train`)
-    assert state.slope is not None  # noqa: S101
-    assert state.levels is not None  # noqa: S101
-    y, beta, onto = state.w, state.task.steps[1], state.task.sets[1]
-    for number in range(steps):
-        own = state.slope if number == 0 else slope_in_w(state.levels.f2, state.a, y)
-        y = onto.project(y - beta * (own - state.slope + mean))
+def trained(task: Task, a: Tensor, seen: Seen, mean: Tensor, steps: int) -> Tensor:
+    """The worker's model after its steps of FedInn; `mean` is the gradient of g at w."""
+    y = seen.w
+    for _ in range(steps):
+        own = seen.slope if y is seen.w else slope_in_w(seen.levels.f2, a, y)
+        y = task.sets[1].project(y - task.steps[1] * (own - seen.slope + mean))
     return y
 
 
-@torch.enable_grad()
-def hessian_product(state: State, v: Tensor) -> Tensor:
-    """The Hessian of g_j in w times v."""
-    return _second(state, v)[1]
-
-
-def weighed(state: State, u: Tensor, steps: int) -> tuple[float, Tensor]:
-    """The value of f_j and the worker's weights after FedOut with u from FedIHGP."""
-    assert state.levels is not None  # noqa: S101
-    assert state.w is not None  # noqa: S101
-    a, eta, onto = state.a, state.task.steps[0], state.task.sets[0]
-    through_w = _second(state, u)[0]
-    objective, direct = slope_in_a(state.levels.f1, a, state.w)
+def weighed(task: Task, a: Tensor, seen: Seen, u: Tensor, steps: int) -> tuple[float, Tensor]:
+    """The value of f_j before, and the worker's a after FedOut with the u of FedIHGP."""
+    through_w = second(a, seen, u)[0]
+    objective, direct = value_and_gradient(lambda v: seen.levels.f1(v, seen.w, ()), a)
     for number in range(steps):
-        now = direct if number == 0 else slope_in_a(state.levels.f1, a, state.w)[1]
-        a = onto.project(a - eta * (now - through_w))
-    return objective, a
+        if number:  # the correction of FedOut: of the hypergradient, the direct part follows a
+            direct = gradient(lambda v: seen.levels.f1(v, seen.w, ()), a)
+        a = task.sets[0].project(a - task.steps[0] * (direct - through_w))
+    return float(objective), a
 
 
 @torch.enable_grad()
-def _second(state: State, v: Tensor) -> tuple[Tensor, Tensor]:
-    """The derivatives of <grad_w g_j, v> in a and in w."""
-    assert state.levels is not None  # noqa: S101
-    assert state.w is not None  # noqa: S101
-    a, w = state.a.detach().requires_grad_(), state.w.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(state.levels.f2(a, w, ()), w, create_graph=True)
+def second(a: Tensor, seen: Seen, v: Tensor) -> tuple[Tensor, Tensor]:
+    """The derivatives of <grad_w g_j, v> in a and in w: mixed and plain second derivatives times v."""
+    a, w = a.detach().requires_grad_(), seen.w.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(seen.levels.f2(a, w, ()), w, create_graph=True)
     in_a, in_w = torch.autograd.grad(slope, (a, w), v, materialize_grads=True)
     return in_a, in_w
+
+
+def solve(ask: Ask, w: Tensor, how: Nesting, on_round: OnRound = lambda _: None) -> Solution:
+    """The master's side. A round's objective is the mean of f_j, its gap how far the model moved, squared."""
+    began, history = time.monotonic(), list[Round]()
+    for number in range(1, how.rounds + 1):
+        before = w
+        for _ in range(how.epochs):
+            mean = _mean(ask(GRADIENT, Message({"w": w})))
+            w = _mean(ask(TRAIN, Message({"w": mean})))
+        replies = ask(WEIGH, Message({"w": adjoint(ask, w, how)}))
+        objective, gap = fmean(r.scalars["objective"] for r in replies), float((w - before).square().sum())
+        if not math.isfinite(objective + gap):
+            msg = f"The model became infinite or NaN in round {number}; lower the steps or eta."
+            raise DivergedError(msg)
+        history.append(Round(number, objective, gap, time.monotonic() - began, {}))
+        on_round(history[-1])
+    return Solution(w=w, history=tuple(history), stopped=Stopped.ITERATIONS)
+
+
+def adjoint(ask: Ask, w: Tensor, how: Nesting) -> Tensor:
+    """FedIHGP: eta sum_{i=0..n} (I - eta H)^i grad_w f, about H^-1 grad_w f."""
+    term = total = _mean(ask(TARGET, Message({"w": w})))
+    for _ in range(how.terms):
+        term = _mean(ask(TERM, Message({"w": term})))
+        total = total + term
+    return how.eta * total
+
+
+def _mean(replies: list[Message]) -> Tensor:
+    return average([reply.vectors["w"] for reply in replies])
+
+
+@dataclass(frozen=True)
+class FednestSettings:
+    """All of FedNest."""
+
+    nesting: Nesting = field(default_factory=Nesting)
+    model_step: float = 0.1  # beta
+    attack_steps: int = 3
+    project: bool = False  # keep weights on simplices and the model in a ball, which the published method does not
+    weights: Weights = field(default_factory=Weights)
+
+
+@dataclass(frozen=True)
+class Fednest:
+    """FedNest as a selector: the largest weights of every class are kept."""
+
+    settings: FednestSettings
+    given: Given
+
+    def program(self) -> NestProgram[Shard]:
+        """What runs at each worker."""
+        return NestProgram(self._task, self.settings.nesting)
+
+    def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
+        """The master's side."""
+        return solve(ask, w, self.settings.nesting, on_round)
+
+    def coreset(self, shard: Shard, state: State) -> Coreset:
+        """The worker's choice."""
+        return Weighing(shard, self.settings.weights, self.settings.project).coreset(state.a)
+
+    def _task(self, shard: Shard) -> Task:
+        s = self.settings
+        return folded_task(shard, self.given, Weighing(shard, s.weights, s.project), s.model_step, s.attack_steps)

@@ -24,10 +24,12 @@ from torch import Tensor
 from f2cto.attacks.base import Range, perturbations
 from f2cto.constraints import Box, ConstraintSet, L2Ball, Simplices, WholeSpace
 from f2cto.randomness import generator
+from f2cto.selectors.attacked import attacked
 from f2cto.selectors.base import Coreset, Given, Shard
 from f2cto.selectors.by_class import Picks, class_by_class
 from f2cto.selectors.cuts import Values
 from f2cto.selectors.f2cto_stages import blocks_of
+from f2cto.selectors.levels import Task
 from f2cto.trilevel.coreset import Blocks, TopK
 
 Map = Callable[[Tensor], Tensor]
@@ -138,6 +140,16 @@ class Weighing:
         """Where the variables live."""
         return self.simplices() if self.project else WholeSpace()
 
+    def coreset(self, a: Tensor) -> Coreset:
+        """The samples with the largest variables, class by class, and their weights."""
+        weights = self.weigh()(a)
+
+        def pick(rows: Tensor, places: int) -> Picks:
+            order = a[rows].argsort(descending=True, stable=True)[:places]
+            return order, weights[rows][order]
+
+        return class_by_class(self.shard, pick, classwise=self.settings.classwise)
+
     def topk(self, t: int) -> TopK:
         """The regulariser with the noise of iteration t."""
         return TopK(self.settings.topk, self.blocks, lambda: self._noise(t))
@@ -168,11 +180,56 @@ def model_onto(given: Given, *, project: bool) -> ConstraintSet:
     return L2Ball(2 * float(given.w.norm())) if project else WholeSpace()
 
 
-def largest(shard: Shard, scores: Tensor, weights: Tensor, *, classwise: bool) -> Coreset:
-    """The samples with the largest scores of every class, and their weights."""
+@dataclass(frozen=True)
+class Attacks:
+    """Level 3: the attacks p and q, with a penalty for their length."""
 
-    def pick(rows: Tensor, places: int) -> Picks:
-        order = scores[rows].argsort(descending=True, stable=True)[:places]
-        return order, weights[rows][order]
+    penalty: float = 1.0  # c; an attack is about |gradient of its sample's loss| / c long
+    step: float = 0.1  # in a plain step
+    answer_step: float = 0.5  # towards the level's answer, in units of 1/c
+    answer_steps: int = 1
 
-    return class_by_class(shard, pick, classwise=classwise)
+    def __post_init__(self) -> None:
+        """Refuse attacks without a bound."""
+        if not self.penalty > 0 or min(self.step, self.answer_step) < 0 or self.answer_steps < 1:
+            msg = f"Attacks need a penalty > 0, steps of length >= 0 and answer_steps >= 1; got {self}."
+            raise ValueError(msg)
+
+
+def soft_task(shard: Shard, given: Given, weighing: Weighing, step: float, attacks: Attacks) -> Task:
+    """The trilevel form: lower variables are p and q."""
+    weigh, unit, none = weighing.weigh(), reach(shard, given.valid), shard.x.new_zeros(shard.x.shape)
+    balls = attacks_onto(shard, given, project=weighing.project)
+
+    def levels(t: int, _: Tensor) -> SoftLevels:
+        return SoftLevels(shard.model.losses, shard.x, shard.y, weigh, weighing.topk(t), attacks.penalty, unit)
+
+    return Task(
+        number=shard.worker,
+        start=(weighing.start(), none, none),
+        levels=levels,
+        steps=(weighing.step(), step, attacks.step, attacks.step),
+        sets=(weighing.onto(), model_onto(given, project=weighing.project), balls, balls),
+        lower_step=attacks.answer_step / attacks.penalty,
+        lower_steps=attacks.answer_steps,
+        seed=shard.seed,
+    )
+
+
+def folded_task(shard: Shard, given: Given, weighing: Weighing, step: float, attack_steps: int) -> Task:
+    """The bilevel form: no lower variables, samples attacked anew wherever objectives are asked for."""
+    weigh = weighing.weigh()
+
+    def levels(t: int, w: Tensor) -> SoftLevels:
+        rng = generator(shard.seed, shard.worker, t, 1, device=shard.x.device)
+        x = attacked(shard, w, given, attack_steps, rng)
+        return SoftLevels(shard.model.losses, x, shard.y, weigh, weighing.topk(t))
+
+    return Task(
+        number=shard.worker,
+        start=(weighing.start(),),
+        levels=levels,
+        steps=(weighing.step(), step),
+        sets=(weighing.onto(), model_onto(given, project=weighing.project)),
+        seed=shard.seed,
+    )

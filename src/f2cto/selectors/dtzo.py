@@ -1,0 +1,266 @@
+"""DTZO: distributed trilevel optimisation from function values alone, by quadratic cuts and an exterior penalty.
+
+Yang Jiao, Kai Yang, Chengtao Jian: DTZO: Distributed Trilevel Zeroth Order Learning with Provable Non-Asymptotic
+Convergence, ICML 2025 (arXiv 2412.07138).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from f2cto.message import Ask, Message
+from f2cto.randomness import generator
+from f2cto.selectors.base import Coreset, Given, OnRound, Shard
+from f2cto.selectors.consensus import Rounds
+from f2cto.selectors.cuts import Plane, Planes, numbered, reported, smoothing_error, touching
+from f2cto.selectors.dtzo_worker import (
+    ALL,
+    CUT,
+    LOWER,
+    LOWER_CUT,
+    MODEL,
+    PROBE,
+    ROUND,
+    SHARED,
+    START,
+    STEP,
+    UPPER,
+    State,
+    ZerothOrderProgram,
+)
+from f2cto.selectors.levels import Task
+from f2cto.selectors.soft_levels import Attacks, Weighing, Weights, soft_task
+from f2cto.selectors.zeroth_order import Smoothing, normal
+from f2cto.trilevel.master import DivergedError, Round, Solution, Stopped, average
+
+
+@dataclass(frozen=True)
+class QuadraticCuts:
+    """When cuts are made, what they forgive and what it costs to break them."""
+
+    every: int = 10
+    until: int = 0  # T_1, the iteration after which no more are made; 0: none
+    most: int = 5  # of each layer; of more, those broken most stay
+    tolerance: float = 0.0  # eps
+    smoothness: float = 1.0  # L
+    proven: bool = False  # forgive what smoothing may cost, r^2 L^2 (n + 3)^3 / 8; with a network no cut is then broken
+    penalty: float = 0.1  # lambda
+
+    def __post_init__(self) -> None:
+        """Refuse cuts that never come or forgive less than nothing."""
+        if self.every < 1 or self.most < 1 or self.until < 0:
+            msg = f"Cuts need every >= 1, most >= 1 and until >= 0; got {self.every}, {self.most} and {self.until}."
+            raise ValueError(msg)
+        if min(self.tolerance, self.smoothness, self.penalty) < 0:
+            msg = f"Cuts need tolerance, smoothness and penalty >= 0; got {self}."
+            raise ValueError(msg)
+
+    def due(self, t: int) -> bool:
+        """Whether new cuts are made before iteration t."""
+        return t % self.every == 0 and (not self.until or t < self.until)
+
+    @property
+    def bend(self) -> float:
+        """How fast a cut forgives with the distance from where it was made."""
+        return self.smoothness + 1
+
+
+@dataclass(frozen=True)
+class ZerothOrder:
+    """All that the master has to know."""
+
+    iterations: int
+    step: float  # of z
+    seed: int = 0
+    smoothing: Smoothing = field(default_factory=Smoothing)
+    rounds: Rounds = field(default_factory=Rounds)
+    cuts: QuadraticCuts = field(default_factory=QuadraticCuts)
+
+
+@dataclass(frozen=True, eq=False)
+class Center:
+    """All the master remembers."""
+
+    z: Tensor
+    count: int  # of all variables
+    cuts: Planes = field(default_factory=dict)
+    lower_cuts: Planes = field(default_factory=dict)
+    made: int = 0
+
+
+def solve(ask: Ask, w: Tensor, how: ZerothOrder, on_round: OnRound = lambda _: None) -> Solution:
+    """Run the method from the model `w`.
+
+    A round's objective is the mean of f1, its gap the mean squared distance between the workers' models and z.
+    """
+    began, history = time.monotonic(), list[Round]()
+    replies = ask(START, Message({"w": w}))
+    center = Center(w, w.numel() + int(sum(reply.scalars["count"] for reply in replies)))
+    for t in range(how.iterations):
+        if how.cuts.due(t):
+            center = with_new_cuts(ask, center, how)
+        replies = ask(STEP, Message({"w": center.z}, pulls(center, how)))
+        center = moved(center, replies, how)
+        objective = fmean(reply.scalars["objective"] for reply in replies)
+        gap = fmean(float((reply.vectors["w"] - center.z).square().sum()) for reply in replies)
+        if not math.isfinite(objective + gap):
+            msg = f"The variables became infinite or NaN in iteration {t + 1}; lower the step sizes or the penalty."
+            raise DivergedError(msg)
+        broken = max((plane.value(center.z) for plane in center.cuts.values()), default=0.0)
+        metrics = {"cuts": float(len(center.cuts)), "broken": broken}
+        history.append(Round(t + 1, objective, gap, time.monotonic() - began, metrics))
+        on_round(history[-1])
+    return Solution(w=center.z, history=tuple(history), stopped=Stopped.ITERATIONS)
+
+
+def pulls(center: Center, how: ZerothOrder) -> dict[str, float]:
+    """How hard every cut pulls: the derivative 2 lambda max(0, cut) of its penalty."""
+    broken = {number: max(0.0, plane.value(center.z)) for number, plane in center.cuts.items()}
+    return numbered("pull", {number: 2 * how.cuts.penalty * value for number, value in broken.items()})
+
+
+def moved(center: Center, replies: Sequence[Message], how: ZerothOrder) -> Center:
+    """A step of z against the penalty, and the shares that the workers report."""
+    z, cuts = center.z, center.cuts
+    for plane in center.cuts.values():
+        pull = 2 * how.cuts.penalty * max(0.0, plane.value(center.z))
+        z = z - how.step * pull * plane.cut.gradient((center.z,))[0]
+    for worker, reply in enumerate(replies):
+        cuts = reported(cuts, "cut", worker, reply.scalars)
+    return replace(center, z=z, cuts=cuts)
+
+
+def with_new_cuts(ask: Ask, center: Center, how: ZerothOrder) -> Center:
+    """The master after cuts that hold were dropped and one was added to each layer."""
+    lower, cuts = (broken(planes, center.z, how.cuts.most - 1) for planes in (center.lower_cuts, center.cuts))
+    center = replace(center, cuts=cuts, lower_cuts=lower)
+    return with_cut(ask, with_lower_cut(ask, center, how), how)
+
+
+def broken(planes: Planes, z: Tensor, most: int) -> dict[int, Plane]:
+    """The planes that do not hold; of more than `most`, those broken most."""
+    values = {number: plane.value(z) for number, plane in planes.items()}
+    kept = sorted((number for number in planes if values[number] >= 0), key=lambda number: -values[number])
+    return {number: planes[number] for number in sorted(kept[:most])}
+
+
+def with_lower_cut(ask: Ask, center: Center, how: ZerothOrder) -> Center:
+    """A new cut of level 3, h = sum_j |z_j - z_j'(a_j, z)|^2, and the shares of all of them at present."""
+
+    def h(z: Tensor, probe: dict[str, float]) -> float:
+        replies = ask(PROBE, Message({"w": z}, {**_alive(center, how), **probe}))
+        return sum(reply.scalars["h"] for reply in replies)
+
+    plane, rises = estimated(h, center, how, (UPPER, LOWER, SHARED))
+    replies = ask(LOWER_CUT, Message({}, rises))
+    planes: Planes = {**center.lower_cuts, center.made: replace(plane, shares=(0.0,) * len(replies))}
+    for worker, reply in enumerate(replies):
+        planes = reported(planes, "lower", worker, reply.scalars)
+    return replace(center, lower_cuts=planes, made=center.made + 1)
+
+
+def with_cut(ask: Ask, center: Center, how: ZerothOrder) -> Center:
+    """A new cut of level 2, h = sum_j |w_j - y_j|^2 + |z - z'|^2, where K rounds lead to the y_j and z'."""
+
+    def h(z: Tensor, probe: dict[str, float]) -> float:
+        return answered(ask, center, how, z, probe)
+
+    plane, rises = estimated(h, center, how, (UPPER, MODEL, LOWER, SHARED))
+    replies = ask(CUT, Message({}, rises))
+    plane = replace(plane, shares=(0.0,) * len(replies))
+    return replace(center, cuts={**center.cuts, center.made: plane}, made=center.made + 1)
+
+
+def answered(ask: Ask, center: Center, how: ZerothOrder, point: Tensor, probe: dict[str, float]) -> float:
+    """The value of level 2's h where the master's variables are `point`; rounds start from where it is now."""
+    z, phi, planes = center.z, torch.zeros_like(center.z), center.lower_cuts
+    part = 0.0
+    for number in range(how.rounds.rounds):
+        replies = ask(ROUND, Message({"w": z}, {**_alive(center, how), **probe, "round": float(number)}))
+        for worker, reply in enumerate(replies):
+            planes = reported(planes, "lower", worker, reply.scalars)
+        y = average([reply.vectors["w"] for reply in replies])
+        phi = phi + how.rounds.dual_step * (y - z)
+        hold = [(max(0.0, plane.value(z)), plane.cut.gradient((z,))[0]) for plane in planes.values()]
+        push = sum((2 * value * slope for value, slope in hold), start=torch.zeros_like(z))
+        pull = phi + how.rounds.pull * (y - z) - how.rounds.penalty * push / len(replies)
+        z = z + how.rounds.shared_step * pull
+        part = sum(reply.scalars["h"] for reply in replies)
+    return part + float((point - z).square().sum())
+
+
+def estimated(
+    h: Callable[[Tensor, dict[str, float]], float], center: Center, how: ZerothOrder, blocks: Sequence[int]
+) -> tuple[Plane, dict[str, float]]:
+    """A new plane, and what the workers have to know for their shares: how much h rose along each direction."""
+    directions = how.smoothing.directions
+    moves = [b for b in blocks for _ in range(directions)] if how.smoothing.blockwise else [ALL] * directions
+    number = {"number": float(center.made)}
+    here = h(center.z, {**number, "direction": 0.0})
+    slope, rises = torch.zeros_like(center.z), dict[int, float]()
+    for direction, block in enumerate(moves, start=1):
+        (u,) = normal((center.z,), generator(how.seed, center.made, direction, 5, device=center.z.device))
+        u = u if block in {ALL, SHARED} else torch.zeros_like(u)
+        probe = {**number, "direction": float(direction), "block": float(block)}
+        rises[direction] = (h(center.z + how.smoothing.radius * u, probe) - here) / how.smoothing.radius
+        slope = slope + rises[direction] / directions * u
+    cost = smoothing_error(how.smoothing.radius, how.cuts.smoothness, center.count) if how.cuts.proven else 0.0
+    plane = Plane(touching((slope,), (center.z,), how.cuts.bend), here - how.cuts.tolerance - cost, ())
+    return plane, {**number, **numbered("rise", rises), **numbered("block", dict(enumerate(moves, start=1)))}
+
+
+def _alive(center: Center, how: ZerothOrder) -> dict[str, float]:
+    """The cuts that are left, for the workers to drop all others."""
+    return {**pulls(center, how), **numbered("keep", dict.fromkeys(center.lower_cuts, 1.0))}
+
+
+@dataclass(frozen=True)
+class DtzoSettings:
+    """All of DTZO."""
+
+    iterations: int = 100
+    model_step: float = 1e-4
+    shared_step: float = 0.1
+    project: bool = False  # keep all variables in their sets, which the published method does not
+    seed: int = 0  # of the master's directions
+    weights: Weights = field(default_factory=Weights)
+    attacks: Attacks = field(default_factory=Attacks)
+    smoothing: Smoothing = field(default_factory=Smoothing)
+    rounds: Rounds = field(default_factory=Rounds)
+    cuts: QuadraticCuts = field(default_factory=QuadraticCuts)
+
+
+@dataclass(frozen=True)
+class Dtzo:
+    """DTZO as a selector: the largest weights of every class are kept."""
+
+    settings: DtzoSettings
+    given: Given
+
+    def program(self) -> ZerothOrderProgram[Shard]:
+        """What runs at each worker."""
+        s = self.settings
+        return ZerothOrderProgram(self._task, s.rounds, s.smoothing, s.cuts.bend)
+
+    def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
+        """The master's side."""
+        s = self.settings
+        return solve(ask, w, ZerothOrder(s.iterations, s.shared_step, s.seed, s.smoothing, s.rounds, s.cuts), on_round)
+
+    def coreset(self, shard: Shard, state: State) -> Coreset:
+        """The worker's choice."""
+        return self._weighing(shard).coreset(state.at[0])
+
+    def _weighing(self, shard: Shard) -> Weighing:
+        return Weighing(shard, self.settings.weights, self.settings.project)
+
+    def _task(self, shard: Shard) -> Task:
+        s = self.settings
+        return soft_task(shard, self.given, self._weighing(shard), s.model_step, s.attacks)
