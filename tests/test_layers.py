@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {"attacks", "descent", "models"},
     "selectors": {
         *{"attacks", "config", "constraints", "descent", "federation", "hardware", "message", "models", "randomness"},
-        *{"training", "trilevel"},
+        *{"hypergradient", "training", "trilevel"},
     },
     "selection": {
         "attacks",

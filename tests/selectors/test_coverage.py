@@ -187,9 +187,16 @@ def test_facility_weighs_by_how_many_a_sample_stands_for() -> None:
     assert weight == {2: pytest.approx(4 / 5), 4: pytest.approx(1 / 5)}
 
 
-def test_classes_without_weight_leave_even_ones() -> None:
-    shard = federation(workers=1, size=4)[0]
-    coreset = class_by_class(shard, lambda _, count: (torch.arange(count), torch.zeros(count)))
-    assert coreset.weights.tolist() == [0.25] * 4
-    classes = shard.y[coreset.indices].tolist()
-    assert classes[:3] == [0, 1, 2]  # in turn
+def first_of_each(_: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    return torch.arange(count), torch.zeros(count)
+
+
+@pytest.mark.parametrize(("worker", "classes"), [(0, [0, 1, 2, 0]), (1, [1, 2, 0, 1]), (2, [2, 0, 1, 2])])
+def test_classes_take_turns_and_workers_begin_with_different_ones(worker: int, classes: list[int]) -> None:
+    shard = federation(size=4)[worker]
+    coreset = class_by_class(shard, first_of_each)
+    assert shard.y[coreset.indices].tolist() == classes
+
+
+def test_weights_of_zero_become_even() -> None:
+    assert class_by_class(federation(size=4)[0], first_of_each).weights.tolist() == [0.25] * 4

@@ -91,6 +91,15 @@ def test_two_stages_by_hand() -> None:
     assert kept(0.25) == [4, 5, 6]
 
 
+def test_a_sample_deep_in_another_class_is_as_far_off_as_one_deep_in_its_own() -> None:
+    x = torch.tensor([0.0, 0.1, 0.2, 0.55, 0.85, 0.8, 0.9, 1.0])[:, None]
+    shard = linear_shard(x, [0, 0, 0, 0, 0, 1, 1, 1], size=2)
+    given = Given(shard.model.own())
+    coreset = run(fedcs.make(FedcsSettings(last=0.0, pretraining=UNTRAINED), given), [shard], given.w).coresets[0]
+    # Centres 0.34 and 0.9: 0.55 has contrast 0.35 - 0.21 = 0.14, 0.85 has 0.05 - 0.51 = -0.46; 0.8 has 0.46 - 0.1.
+    assert coreset.indices.tolist() == [3, 5]
+
+
 def test_a_class_without_a_centre_is_measured_from_the_workers_own_mean() -> None:
     """Two workers with two samples of every class: with a minimum of 3 nothing is sent, and both choose as if alone."""
     shards = [replace(shard, size=3) for shard in federation(workers=2, count=6)]

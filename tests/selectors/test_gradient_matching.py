@@ -20,6 +20,7 @@ from f2cto.selectors.last_layer import last_layer
 from f2cto.selectors.lifted import Pretraining
 from f2cto.selectors.omp import Pick
 from f2cto.selectors.pooled import POOLED
+from f2cto.training import Training
 from testing.shards import federation
 
 UNTRAINED = Pretraining(rounds=0)
@@ -60,6 +61,13 @@ def test_last_layer_gradients_are_autograds() -> None:
     assert torch.allclose(gradients.bias_only().gram(rows), slow[rows, :, -1] @ slow[rows, :, -1].T)
 
 
+def rare(shard: Shard, count: int) -> Shard:
+    """Only `count` samples of class 2 left; the others become class 1."""
+    y = shard.y.clone()
+    y[(y == 2).nonzero().flatten()[count:]] = 1
+    return replace(shard, y=y)
+
+
 def chosen(selector: Selector, shards: list[Shard]) -> list[Coreset]:
     return run(selector, shards, parameters(shards)).coresets
 
@@ -92,8 +100,8 @@ def test_acs_takes_first_what_is_best_aligned_under_attack() -> None:
     """One place per class: the largest inner product with the sum of the class's gradients, in the class's row."""
     shards = doubles(size=3)
     given = Given(parameters(shards), radius=0.3)
-    selector = acs.make(AcsSettings(pretraining=UNTRAINED, attack_steps=4), given)
-    clean = acs.make(AcsSettings(pretraining=UNTRAINED, attack_steps=0), given)
+    selector = acs.make(AcsSettings(Variant.GRADMATCH, 4, pretraining=UNTRAINED), given)
+    clean = acs.make(AcsSettings(Variant.GRADMATCH, 0, pretraining=UNTRAINED), given)
     differs = False
     for shard, coreset, other in zip(shards, chosen(selector, shards), chosen(clean, shards), strict=True):
         slow = attacked_gradients(shard, given, 4)
@@ -108,9 +116,9 @@ def test_acs_takes_first_what_is_best_aligned_under_attack() -> None:
 
 def test_acs_weights_rebuild_the_gradient_of_the_class() -> None:
     """All weights together sum to one, so that the classes' weighted gradients are in the ratio of their sums."""
-    shards = doubles(size=24)
+    shards = [rare(shard, 3) for shard in doubles(size=24)]
     given = Given(parameters(shards))
-    coresets = chosen(acs.make(AcsSettings(pretraining=UNTRAINED, attack_steps=2), given), shards)
+    coresets = chosen(acs.make(AcsSettings(Variant.GRADMATCH, 2, pretraining=UNTRAINED), given), shards)
     for shard, coreset in zip(shards, coresets, strict=True):
         slow, ratios = attacked_gradients(shard, given, 2), []
         for label in range(CLASSES):
@@ -125,7 +133,7 @@ def test_acs_weights_rebuild_the_gradient_of_the_class() -> None:
 def test_craig_covers_the_gradients_of_the_logits() -> None:
     shards = doubles(size=6)
     given = Given(parameters(shards))
-    settings = AcsSettings(variant=Variant.CRAIG, pretraining=UNTRAINED, attack_steps=2)
+    settings = AcsSettings(Variant.CRAIG, 2, pretraining=UNTRAINED)
     for shard, coreset in zip(shards, chosen(acs.make(settings, given), shards), strict=True):
         slow = attacked_gradients(shard, given, 2)[:, :, -1]  # the biases'
         for label in range(CLASSES):
@@ -164,13 +172,6 @@ def test_the_pooled_target_is_the_gradient_on_the_union() -> None:
     wanted = torch.stack([slow[y == label, label].mean(dim=0) for label in range(CLASSES)])
     assert torch.allclose(pooled.vectors["gradients"].view(CLASSES, -1), wanted)
     assert pooled.vectors["counts"].tolist() == y.bincount().tolist()
-
-
-def rare(shard: Shard, count: int) -> Shard:
-    """Only `count` samples of class 2 left; the others become class 1."""
-    y = shard.y.clone()
-    y[(y == 2).nonzero().flatten()[count:]] = 1
-    return replace(shard, y=y)
 
 
 def test_gradients_of_few_samples_are_not_sent() -> None:
@@ -216,10 +217,11 @@ def test_a_worker_matches_its_own_mean_where_nobody_sent_any() -> None:
 def test_summaries_cross_once_each_way() -> None:
     shards = doubles()
     given = Given(parameters(shards))
-    traffic = run(gcfl.make(GcflSettings(pretraining=UNTRAINED), given), shards, given.w).traffic
-    summary = CLASSES * (WIDTH + 1) + CLASSES
-    assert traffic.up.floats == len(shards) * summary
-    assert traffic.down.floats == len(shards) * (summary + shards[0].model.size)
+    one_round = Pretraining(rounds=1, local=Training(steps=1))
+    traffic = run(gcfl.make(GcflSettings(pretraining=one_round), given), shards, given.w).traffic
+    summary, d = CLASSES * (WIDTH + 1) + CLASSES, shards[0].model.size
+    assert traffic.up.floats == len(shards) * (d + summary)
+    assert traffic.down.floats == len(shards) * (2 * d + summary)  # w to train from, and the final one
 
 
 def test_pooled_phases_are_known() -> None:

@@ -6,11 +6,11 @@ The count sits in the graph, on an identity behind the logits, so that whoever d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from f2cto.models import FlatModel
 
@@ -23,9 +23,13 @@ class Tally:
     backward: int = 0  # first derivatives, whatever they are taken in
     second: int = 0  # derivatives of those
 
+    def __sub__(self, before: Tally) -> Tally:
+        """What was passed since."""
+        return Tally(self.forward - before.forward, self.backward - before.backward, self.second - before.second)
+
     def copy(self) -> Tally:
         """What it stands at now."""
-        return replace(self)
+        return self - Tally()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,25 +48,25 @@ class _Forward(torch.autograd.Function):
     """The identity; forward passes are counted here, and its gradient is counted there."""
 
     @staticmethod
-    def forward(logits: Tensor, counter: Logits) -> Tensor:  # type: ignore[override]
+    def forward(logits: Tensor, counter: Logits) -> Tensor:
         counter.tally.forward += counter.samples(logits)
         return logits.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Logits], output: Tensor) -> None:  # type: ignore[override]  # noqa: ANN401, ARG004
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Logits], output: Tensor) -> None:  # noqa: ANN401, ARG004
         ctx.counter = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # noqa: ANN401
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         return _Backward.apply(slope, ctx.counter), None  # type: ignore[no-untyped-call]
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # noqa: ANN401
         ctx.counter.tally.backward += ctx.counter.samples(tangent)
         return tangent.clone()
 
     @staticmethod
-    def vmap(info: Any, dims: tuple[int, None], logits: Tensor, counter: Logits) -> tuple[Tensor, int]:  # type: ignore[override]  # noqa: ANN401, ARG004
+    def vmap(info: Any, dims: tuple[int, None], logits: Tensor, counter: Logits) -> tuple[Tensor, int]:  # noqa: ANN401, ARG004
         return _Forward.apply(logits, counter), dims[0]  # type: ignore[no-untyped-call]
 
 
@@ -70,42 +74,39 @@ class _Backward(torch.autograd.Function):
     """The identity on gradients; backward passes are counted here, and whoever differentiates them."""
 
     @staticmethod
-    def forward(slope: Tensor, counter: Logits) -> Tensor:  # type: ignore[override]
+    def forward(slope: Tensor, counter: Logits) -> Tensor:
         counter.tally.backward += counter.samples(slope)
         return slope.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Logits], output: Tensor) -> None:  # type: ignore[override]  # noqa: ANN401, ARG004
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Logits], output: Tensor) -> None:  # noqa: ANN401, ARG004
         ctx.counter = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, curvature: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # noqa: ANN401
+    def backward(ctx: Any, curvature: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         ctx.counter.tally.second += ctx.counter.samples(curvature)
         return curvature, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # noqa: ANN401
         ctx.counter.tally.second += ctx.counter.samples(tangent)
         return tangent.clone()
 
     @staticmethod
-    def vmap(info: Any, dims: tuple[int, None], slope: Tensor, counter: Logits) -> tuple[Tensor, int]:  # type: ignore[override]  # noqa: ANN401, ARG004
+    def vmap(info: Any, dims: tuple[int, None], slope: Tensor, counter: Logits) -> tuple[Tensor, int]:  # noqa: ANN401, ARG004
         return _Backward.apply(slope, counter), dims[0]  # type: ignore[no-untyped-call]
 
 
-@dataclass(eq=False)
 class CountedModel(FlatModel):
     """A model like another, with a count."""
 
-    module: torch.nn.Module
-    tally: Tally = field(default_factory=Tally)
-
-    def __post_init__(self) -> None:
-        """Make the model."""
-        super().__init__(self.module)
+    def __init__(self, module: nn.Module, tally: Tally) -> None:
+        """Count into `tally`."""
+        super().__init__(module)
+        self._tally = tally
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """The network's output, counted."""
         logits = super().logits(w, x)
-        counted: Tensor = _Forward.apply(logits, Logits(self.tally, logits.shape[-1]))  # type: ignore[no-untyped-call]
+        counted: Tensor = _Forward.apply(logits, Logits(self._tally, logits.shape[-1]))  # type: ignore[no-untyped-call]
         return counted

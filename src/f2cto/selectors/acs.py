@@ -28,15 +28,15 @@ from f2cto.selectors.omp import matching_pursuit
 class Variant(StrEnum):
     """The coreset method that gradients are handed to."""
 
-    GRADMATCH = "gradmatch"
     CRAIG = "craig"
+    GRADMATCH = "gradmatch"  # picks large gradients first, so that few places a class go to hard samples only
 
 
 @dataclass(frozen=True)
 class AcsSettings:
     """Which coreset of which gradients."""
 
-    variant: Variant = Variant.GRADMATCH
+    variant: Variant = Variant.CRAIG
     attack_steps: int = 10
     ridge: float = 0.0  # on the weights of GRAD-MATCH
     # An early model: the authors' warm start is fraction x kappa of all epochs, 6 of 120 for a tenth of the data.

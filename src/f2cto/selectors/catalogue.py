@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from f2cto.config import SettingsError, build
+from f2cto.selectors import acs, bcsr, easy, facility, fedcs, gcfl, greedy, herding, kcenter, variants
+from f2cto.selectors.acs import AcsSettings
+from f2cto.selectors.adbo import AdboSettings, adbo
+from f2cto.selectors.afto import AftoSettings, afto
 from f2cto.selectors.base import Given, Selector
+from f2cto.selectors.dtzo import Dtzo, DtzoSettings
+from f2cto.selectors.easy import EasySettings
+from f2cto.selectors.error_feedback import ErrorFeedback
+from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings
+from f2cto.selectors.fedcs import FedcsSettings
+from f2cto.selectors.fednest import Fednest, FednestSettings
+from f2cto.selectors.gcfl import GcflSettings
+from f2cto.selectors.spaces import CoverSettings
+from f2cto.selectors.tsg import Tsg, TsgSettings
 from f2cto.selectors.uniform import BALANCED, RANDOM
-
-PAPER = "Jiao et al., First-order Constrained Trilevel Optimization Over Distributed Networks (F2CTO)"
 
 
 @dataclass(frozen=True)
@@ -35,25 +47,67 @@ class Method:
     make: Callable[[Any, Given], Selector]  # from such settings
 
 
-def _f2cto(settings: F2ctoSettings, given: Given) -> F2cto:
-    return F2cto(settings, parameter_radius(settings, given.w), given.valid)
+def _f2cto(change: Callable[[F2ctoSettings], F2ctoSettings], settings: F2ctoSettings, given: Given) -> F2cto:
+    changed = change(settings)
+    return F2cto(changed, parameter_radius(changed, given.w), given.valid)
 
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        "f2cto": Method(
-            "federated first-order constrained trilevel optimisation, the paper's method",
-            PAPER,
-            3,
-            F2ctoSettings,
-            _f2cto,
-        ),
-        "random": Method("any samples, each as likely as the other", "folklore", 0, NoSettings, lambda *_: RANDOM),
-        "balanced": Method(
-            "the same number of every class, at random within it", "folklore", 0, NoSettings, lambda *_: BALANCED
-        ),
-    }
-)
+def _variant(about: str, change: Callable[[F2ctoSettings], F2ctoSettings] = lambda settings: settings) -> Method:
+    reference = "Jiao et al., First-order Constrained Trilevel Optimization Over Distributed Networks (the paper)"
+    return Method(about, reference, 3, F2ctoSettings, partial(_f2cto, change))
+
+
+OURS = {
+    "f2cto": _variant("federated first-order constrained trilevel optimisation, the paper's method"),
+    "f2cto+p": _variant("F2CTO with several local rounds between two exchanges", variants.periodic),
+    "f2cto-literal": _variant("F2CTO by the letter of the paper, with its printed steps", variants.literal),
+    "ubv": replace(
+        _variant("F2CTO without its third level: training is not attacked", variants.upper_bilevel), levels=2
+    ),
+    "lbv": replace(_variant("F2CTO without its first level: greedy picks", variants.lower_bilevel), levels=2),
+    "f2cto-ef": Method(
+        "our extension of F2CTO, not the paper's: class-wise error feedback",
+        "this project; docs/methods.md",
+        3,
+        ErrorFeedbackSettings,
+        ErrorFeedback,
+    ),
+}
+FLOOR = {
+    "random": Method("any samples, each as likely as the other", "folklore", 0, NoSettings, lambda *_: RANDOM),
+    "balanced": Method(
+        "the same number of every class, at random within it", "folklore", 0, NoSettings, lambda *_: BALANCED
+    ),
+}
+CENTRALISED = {
+    "kcenter": Method("no sample far from what is kept", "Sener & Savarese, ICLR 2018", 0, CoverSettings, kcenter.make),
+    "herding": Method("the kept mean near the class's mean", "Welling, ICML 2009", 0, CoverSettings, herding.make),
+    "facility": Method(
+        "every sample near one that is kept", "Mirzasoleiman et al., ICML 2020", 0, CoverSettings, facility.make
+    ),
+    "easy": Method("lowest robust loss, class by class", "cf. Jiang et al., ICML 2018", 0, EasySettings, easy.make),
+    "acs": Method("coresets of adversarial gradients", "Dolatabadi et al., IJCV 2023", 0, AcsSettings, acs.make),
+    "bcsr": Method("bilevel weights, smoothed top-K", "Hao et al., NeurIPS 2023", 2, bcsr.BcsrSettings, bcsr.make),
+    "greedy": Method(
+        "greedy bilevel picks, kernel proxy", "Borsos et al., NeurIPS 2020", 2, greedy.GreedySettings, greedy.make
+    ),
+}
+FEDERATED = {
+    "gcfl": Method(
+        "gradients matched to the federation's", "Sivasubramanian et al., WACV 2024", 0, GcflSettings, gcfl.make
+    ),
+    "fedcs": Method(
+        "distance contrast to the federation's class centres", "Hao et al., CVPR 2025", 0, FedcsSettings, fedcs.make
+    ),
+    "tsg": Method("adjoint gradients through three levels", "Giovannelli et al., 2025", 3, TsgSettings, Tsg),
+    "afto": Method("trilevel by two layers of mu-cuts", "Jiao et al., AAAI 2024", 3, AftoSettings, afto),
+    "dtzo": Method("trilevel from function values alone", "Jiao et al., ICML 2025", 3, DtzoSettings, Dtzo),
+    "adbo": Method("bilevel by cutting planes, asynchronous", "Jiao et al., ICLR 2023", 2, AdboSettings, adbo),
+    "fednest": Method(
+        "bilevel by a federated hypergradient", "Tarzanagh et al., ICML 2022", 2, FednestSettings, Fednest
+    ),
+}
+METHODS: Mapping[str, Method] = MappingProxyType(OURS | FLOOR | CENTRALISED | FEDERATED)
 
 
 def method(name: str) -> Method:

@@ -4,7 +4,8 @@ A plain step moves a worker's variables v = (a, w, *z) against a two-point estim
 gradient of the penalty on broken cuts, which is known. For a cut the master asks for the value of h at the present
 point and at points moved along random directions; a worker draws those of its own variables, reports its part of h, and
 is told by how much the whole rose. The random numbers inside h are the same at all points, or differences would be
-differences of noise.
+differences of noise. As h is a squared distance |v - v'|^2, its slope in v itself is 2 (v - v') and needs no estimate;
+what acts through the answer v' does.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class State:
     cuts: Mapping[int, Cut] = field(default_factory=dict)  # of level 2, in a, w, *z
     lower_cuts: Mapping[int, Cut] = field(default_factory=dict)  # of level 3, in a, *z
     end: Local | None = None  # y_j and phi_j of the last round
+    answer: Values = ()  # of a level at the present point: y_j, or *z_j'
 
 
 @dataclass(frozen=True)
@@ -84,16 +86,15 @@ class ZerothOrderProgram(Generic[Shard_contra]):
             case "step":
                 return self._step(state, message)
             case "probe":
-                return kept(state, message), Message({}, {"h": self._off_answer(state, message)})
+                return self._probe(kept(state, message), message)
             case "lower cut":
-                cut = touching(own(self._slope(state, message)), own(state.at), self.bend)
-                cuts = {**state.lower_cuts, int(message.scalars["number"]): cut}
+                cuts = {**state.lower_cuts, int(message.scalars["number"]): self._lower_cut(state, message)}
                 return replace(state, lower_cuts=cuts), Message({}, shares("lower", cuts, own(state.at)))
             case "round":
                 return self._round(kept(state, message), message)
             case "cut":
-                cut = touching(self._slope(state, message), state.at, self.bend)
-                return replace(state, cuts={**state.cuts, int(message.scalars["number"]): cut}), Message()
+                cuts = {**state.cuts, int(message.scalars["number"]): self._cut(state, message)}
+                return replace(state, cuts=cuts), Message()
         msg = f"A worker of DTZO knows start, step, probe, lower cut, round and cut; got phase `{phase}`."
         raise ValueError(msg)
 
@@ -113,7 +114,7 @@ class ZerothOrderProgram(Generic[Shard_contra]):
         scalars = {"objective": float(top + loss), **shares("cut", state.cuts, state.at)}
         return state, Message({"w": state.at[1]}, scalars)
 
-    def _off_answer(self, state: State, message: Message) -> float:
+    def _probe(self, state: State, message: Message) -> tuple[State, Message]:
         """The worker's part |z_j - z_j'|^2 of level 3's h at the point asked for; z_j' are a few steps on f3."""
         task, w = state.task, message.vectors["w"]
         levels, point = terms(task, state.t, w), self._moved(state, message)
@@ -123,7 +124,8 @@ class ZerothOrderProgram(Generic[Shard_contra]):
             _, slope = two_point(lambda v: self._rows(levels.attacked(point[0], w, v)), answer, self.smoothing, rng)
             moved = plus(answer, slope, -task.lower_step)
             answer = tuple(onto.project(block) for onto, block in zip(task.sets[2:], moved, strict=True))
-        return square(plus(point[2:], answer, -1))
+        state = state if message.scalars["direction"] else replace(state, answer=answer)
+        return state, Message({}, {"h": square(plus(point[2:], answer, -1))})
 
     def _round(self, state: State, message: Message) -> tuple[State, Message]:
         """A round of level 2 at the point asked for; the worker's part |w_j - y_j|^2 of h so far comes along."""
@@ -136,7 +138,21 @@ class ZerothOrderProgram(Generic[Shard_contra]):
         y = task.sets[1].project(y - self.rounds.step * (slope[0] + phi + self.rounds.pull * (y - z)))
         phi = phi + self.rounds.dual_step * (y - z)
         scalars = {"h": square((point[1] - y,)), **shares("lower", state.lower_cuts, own(point))}
+        state = state if message.scalars["direction"] else replace(state, answer=(y,))
         return replace(state, end=(y, phi)), Message({"w": y}, scalars)
+
+    def _cut(self, state: State, message: Message) -> Cut:
+        """The worker's share of a cut of level 2."""
+        a, w, *z = self._slope(state, message)
+        known = w if self.smoothing.joint else 2 * (state.at[1] - state.answer[0])
+        return touching((a, known, *z), state.at, self.bend)
+
+    def _lower_cut(self, state: State, message: Message) -> Cut:
+        """The worker's share of a cut of level 3."""
+        a, _, *z = self._slope(state, message)
+        off = plus(state.at[2:], state.answer, -1)
+        known = tuple(z) if self.smoothing.joint else plus(off, off)
+        return touching((a, *known), own(state.at), self.bend)
 
     def _rows(self, values: Tensor) -> Tensor:
         return values if self.smoothing.per_sample else values.sum()

@@ -1,29 +1,31 @@
 """F2CTO-EF, our extension of F2CTO: class-wise error feedback. It is not the paper's method.
 
-F2CTO's lock-step form matches gradients: alpha grows where training on everything would go and the coreset does not yet.
-On a simplex its optimum is the uniform alpha, and one class can pay for another. This extension keeps the problem and
-its first-order view and changes how alpha moves: places of mass 1/K are filled one by one, class by class, each with the
-sample that best makes up for what the places so far leave of the class's gradient.
+F2CTO's lock-step form matches gradients: alpha grows where training on everything would go and the coreset does not
+yet. On a simplex its optimum is the uniform alpha, and one class can pay for another. The extension keeps the problem
+and its first-order view and changes how alpha moves: places of mass 1/K are filled one by one, class by class, each
+with the sample that best makes up for what all workers' places so far leave of the class's gradient.
 
     1 plan      places per worker and class, from the workers' label counts
     2 filter    robust training on everything; samples whose robust loss stays worse than chance are set aside
     3 proxies   some models, each a few steps of robust training on f1 + rho_2 f2, even weights on all that passed
     4 places    class by class: e = grad f1 - grad f2, a sum over workers; u_k = -[l_k(w - h e) - l_k(w)] / h, a loss
-                difference as in Eq. (11); the place goes to argmin over k of -u_k + m/(2K) |g_k - g_place|^2
+                difference as in Eq. (11); a place goes to argmin over k of -u_k + 1/(2K) |g_k - g_place|^2
 
 In variant A (`target = "all"`) f1 has all samples of a class, in variant B (`"kept"`, the default) those that passed.
 
-What it costs in privacy. F2CTO sends parameters; this sends gradients class by class, and what a turn changes in such a
-sum are a few samples' gradients, from which samples can be reconstructed. Hence
+What it costs in privacy. F2CTO sends parameters; here the workers have to know e class by class, and what changes in it
+from turn to turn are single samples' gradients, from which samples can be reconstructed. Hence e only exists as a sum
+over workers, and only the worker whose turn it is can read it (`secure_sum.py`):
 
-- terms are only ever sent under masks that cancel in the sum over workers (`secure_sum.py`);
-- all workers move at once (`turns = "together"`, m movers), so that a change of the sum is one of all who moved. Filling
-  `slots` places of a class in a turn mixes `slots` times as many gradients.
+- a class is opened with terms under masks that cancel in the sum, and the sum is readable for the first worker alone;
+- a worker reads e, fills `slots` places and hands on what is left under a mask that only the next worker takes off. The
+  master passes on numbers that look like noise.
 
-What is left: label counts are known to all; who knows the sums of two turns knows the sum of at most N x slots changes,
-fewer if few workers changed their minds; one worker alone hides nothing, and of two each sees the other's. There is no
-noise, hence no differential privacy. `turns = "singly"` (the form with the best results) gives up the second point.
-Over a real federation lock-step F2CTO discloses less.
+What is left: a worker sees e once per round of turns, so that it learns the sum of what all other workers changed in
+between, at most (N - 1) x slots samples' gradients, fewer if few changed their minds; where only two workers have
+places of a class, each sees what the other did. Label counts and the size of e are known to the master, counts to all.
+There is no noise, hence no differential privacy. Filter and proxies send gradients over whole shards, as federated
+averaging does. Over a real federation lock-step F2CTO discloses less, and is the default.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ class ErrorFeedback:
             log.add(sum(r.scalars["objective"] for r in replies), float((before - w).square().sum()))
         return w
 
-    def _train(self, ask: Ask, ws: list[Tensor], ball: L2Ball, passed: Scalars, log: Log) -> list[Tensor]:  # noqa: PLR0913
+    def _train(self, ask: Ask, ws: list[Tensor], ball: L2Ball, passed: Scalars, log: Log) -> list[Tensor]:
         """The proxies' steps."""
         rate = self.settings.proxies.rate
         for _ in range(self.settings.proxies.steps):
@@ -122,7 +124,7 @@ class ErrorFeedback:
             log.add(sum(r.scalars["objective"] for r in replies), moved)
         return ws
 
-    def _fill(self, ask: Ask, ws: list[Tensor], told: Scalars, places: Tensor, log: Log) -> None:  # noqa: PLR0913
+    def _fill(self, ask: Ask, ws: list[Tensor], told: Scalars, places: Tensor, log: Log) -> None:
         """Fill the places of one class, passing on what is missing from worker to worker, unread."""
         turns = list(self._turns(places))
         first = turns[0][0] if turns else NOBODY

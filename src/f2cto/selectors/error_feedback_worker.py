@@ -90,9 +90,7 @@ class FeedbackProgram:
             keys=Keys(shard.worker, workers, shard.seed),
         )
         w, others = self.given.w.to(shard.x.device), range(1, self.settings.proxies.count)
-        return replace(state, plan=plan), Message(
-            {f"w.{e}": reshuffled(shard.model, w, shard.seed, e) for e in others}
-        )
+        return replace(state, plan=plan), Message({f"w.{e}": reshuffled(shard.model, w, shard.seed, e) for e in others})
 
     def _filter(self, shard: Shard, state: FeedbackState, message: Message) -> tuple[FeedbackState, Message]:
         """One round of class-balanced robust training; its losses are what the filter listens to."""
@@ -183,7 +181,7 @@ class FeedbackProgram:
             for e, error in enumerate(left)
         }
 
-    def _attacked(self, model: FlatModel, w: Tensor, x: Tensor, y: Tensor, state: FeedbackState) -> Tensor:  # noqa: PLR0913
+    def _attacked(self, model: FlatModel, w: Tensor, x: Tensor, y: Tensor, state: FeedbackState) -> Tensor:
         """Samples under sign steps from zero, with the radius that the round has grown to."""
         attacks = self.settings.attacks
         radius = attacks.radius if attacks.radius >= 0 else self.given.radius
@@ -191,7 +189,9 @@ class FeedbackProgram:
         step = 2.5 * radius / max(attacks.steps, 1)
         attack = Pgd(radius, attacks.steps, step, random_start=False, valid=self.given.valid)
         parts = zip(x.chunk(state.parts), y.chunk(state.parts), strict=True) if len(y) else ()
-        return torch.cat([x[:0], *(attack.perturb(lambda v: model.logits(w, v), *part, generator(0)) for part in parts)])
+        return torch.cat(
+            [x[:0], *(attack.perturb(lambda v: model.logits(w, v), *part, generator(0)) for part in parts)]
+        )
 
     def _every(self, shard: Shard, state: FeedbackState) -> Tensor:
         """The weight of each sample in f1: a class's mass spread over all its samples, or those that passed."""

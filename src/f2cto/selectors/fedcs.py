@@ -3,8 +3,8 @@
 Hao et al.: FedCS: Coreset Selection for Federated Learning, CVPR 2025. A sample's distance contrast is its distance to
 the nearest centre of another class less that to its own; centres are medians over workers of the mean features. As in
 the authors' code samples with the largest absolute contrast are pruned in two stages, first within the classes that
-dominate, then among all. Different here: the first stage prunes as many as it takes, not a half, the largest classes
-first, until the second has only its share `last` left to do; K are kept exactly.
+dominate, then among all, and about half of the data is kept. Different here: the first stage prunes as many as it
+takes, the largest classes first, until the second has only its share `last` left to do; K are kept exactly.
 
 A worker's mean over a class with one sample is that sample, and its input can be recovered from the features. Means of
 fewer than `minimum` samples are therefore not sent; where a class has no centre for that reason, workers use their own
@@ -34,7 +34,8 @@ class FedcsSettings:
 
     last: float = 0.1  # the share of what the first stage leaves that the second prunes
     minimum: int = 3  # samples of a class, for their mean to be sent
-    pretraining: Pretraining = field(default_factory=Pretraining)
+    # A model that is warm, no more, as the authors' after four rounds: in a late one only outliers lie between classes.
+    pretraining: Pretraining = field(default_factory=lambda: Pretraining(rounds=4))
 
     def __post_init__(self) -> None:
         """Refuse a second stage that leaves nothing and means that give samples away."""

@@ -1,10 +1,10 @@
 """GCFL: every worker matches the federation's gradient, class by class.
 
-Sivasubramanian et al.: Gradient Coreset for Federated Learning, WACV 2024. As in the authors' code, gradients are those
-of the last layer's row of the class, at clean samples; the target is the mean over the class; what is picked next is
-nearest to what is left of it; the fit has a ridge. Different here: the target is the mean over all workers' samples,
-as there is no validation set at the master; picks are not randomised and come one at a time; weights are the fitted
-ones, >= 0, where the code adds one and never uses them; classes get equal places.
+Sivasubramanian, Nagalapatti, Iyer, Ramakrishnan: Gradient Coreset for Federated Learning, WACV 2024. As in the authors'
+code, gradients are those of the last layer's row of the class, at clean samples; the target is the mean over the class;
+what is picked next is nearest to what is left of it; the fit has a ridge. Different here: the target is the mean over
+all workers' samples, as there is no validation set at the master; picks are not randomised and come one at a time;
+weights are the fitted ones, >= 0, where the code adds one and never uses them; classes get equal places.
 
 Workers send one sum of gradients, and a count, for each class: as many numbers as the last layer has, and labels'
 frequencies. From the gradient of a single sample its features could be read off, so that classes with fewer than

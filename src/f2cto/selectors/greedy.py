@@ -146,7 +146,7 @@ class Growth:
         return cross_entropy(grown.sees.T @ grown.a, self.targets)
 
     def rates(self, grown: Grown, rows: Tensor, which: Tensor) -> Tensor:
-        """How the outer loss changes with the weights of some samples, up to a common factor; `rows` is their kernel."""
+        """How the outer loss changes with the inner problem's weights v of some samples, whose kernel is `rows`."""
         p = (grown.sees.T @ grown.a).softmax(dim=1)
         residual = p - self.targets
         outer = residual / len(residual)  # coefficients of the outer gradient over all samples

@@ -41,7 +41,7 @@ class Keys:
         return self._drawn(other, self.worker, use, like)
 
     def ring(self, use: int, like: Tensor) -> Tensor:
-        """This worker's part of a set of masks whose sum over all workers is zero."""
+        """The worker's part of a set of masks whose sum over all workers is zero."""
         after, before = (self.worker + 1) % self.workers, (self.worker - 1) % self.workers
         return self.mask(after, use, like) - self.masked_by(before, use, like)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -107,7 +108,7 @@ class Weighing:
     settings: Weights
     project: bool
 
-    @property
+    @cached_property
     def blocks(self) -> Blocks:
         """The samples that compete with each other."""
         return blocks_of(self.shard, classwise=self.settings.classwise)

@@ -1,6 +1,7 @@
 """TSG as a selector: weights by adjoint (hyper)gradients through three levels.
 
-Tommaso Giovannelli, Griffin Dean Kent, Luis Nunes Vicente: A stochastic gradient method for trilevel optimization, 2025.
+Tommaso Giovannelli, Griffin Dean Kent, Luis Nunes Vicente: A stochastic gradient method for trilevel optimization,
+2025.
 
 x = alpha, y = w, z = (p, q), on the problem of `hypergradient.coreset`: balls around samples are penalties, because the
 published method knows no constraints. It is also centralised. Here every worker runs it on its own shard, with alpha, p
@@ -34,7 +35,7 @@ from f2cto.selectors.base import Coreset, Given, OnRound, Shard
 from f2cto.selectors.by_class import Picks, class_by_class
 from f2cto.selectors.f2cto_stages import blocks_of
 from f2cto.trilevel.coreset import TopK
-from f2cto.trilevel.master import Round, Solution, Stopped, average
+from f2cto.trilevel.master import DivergedError, Round, Solution, Stopped, average
 
 ITERATE = "iterate"
 
@@ -143,6 +144,9 @@ class Tsg:
             before, w = w, average([reply.vectors["w"] for reply in replies])
             objective, moved = (fmean(r.scalars[name] for r in replies) for name in ("objective", "alpha_move"))
             gap = moved + float((before - w).square().sum())
+            if not (math.isfinite(objective) and math.isfinite(gap)):
+                msg = f"TSG left the numbers in iteration {number}; lower its steps, or set `project`."
+                raise DivergedError(msg)
             history.append(Round(number, objective, gap, time.monotonic() - began, {}))
             on_round(history[-1])
         return Solution(w=w, history=tuple(history), stopped=Stopped.ITERATIONS)

@@ -24,12 +24,10 @@ from f2cto.selectors.cuts import Values, plus
 class Smoothing:
     """How gradients are estimated."""
 
-    radius: float = 1e-3  # r
+    radius: float = 1e-6  # r; what smoothing costs grows like r n^(3/2)
     directions: int = 1  # how many u are averaged over; one is the published estimator
     per_sample: bool = True  # an attack's difference is that of its own sample's loss, not of the sum over samples
-    blockwise: bool = (
-        True  # in cuts, every block of variables has directions of its own; false: one for all, the letter
-    )
+    joint: bool = False  # the letter: one direction for all variables of a cut, and nothing of its slope is known
 
     def __post_init__(self) -> None:
         """Refuse estimates out of nothing."""
@@ -53,7 +51,10 @@ def two_point(f: Callable[[Values], Tensor], v: Values, how: Smoothing, rng: Gen
     for _ in range(how.directions):
         u = normal(v, rng)
         rise = (f(plus(v, u, how.radius)) - value) / (how.radius * how.directions)
-        total = tuple(
-            t + rise.reshape(rise.shape + (1,) * (b.ndim - rise.ndim)) * b for t, b in zip(total, u, strict=True)
-        )
+        total = tuple(t + along(rise, b) for t, b in zip(total, u, strict=True))
     return value, total
+
+
+def along(rise: Tensor, u: Tensor) -> Tensor:
+    """A direction times the rise along it, or each of its rows times a rise of its own."""
+    return rise.reshape(rise.shape + (1,) * (u.ndim - rise.ndim)) * u
