@@ -1,4 +1,7 @@
-"""What crosses between master and workers: vectors as long as the model's parameters, and scalars. Nothing else."""
+"""What crosses between master and workers: vectors as long as the model's parameters, and scalars. Nothing else.
+
+Some of the methods that F2CTO is compared with also send sums or means over classes, and say so.
+"""
 
 from __future__ import annotations
 

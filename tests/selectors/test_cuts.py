@@ -47,7 +47,8 @@ class Quadratic:
 def within(seed: int, count: int) -> Tensor:
     """Points of the ball |v|^2 <= BOUND, its border included."""
     points = 2 * draw(seed, count, SIZE)
-    return points * (BOUND**0.5 / points.norm(dim=1, keepdim=True)).clamp(max=1)
+    shrink: Tensor = (BOUND**0.5 / points.norm(dim=1, keepdim=True)).clamp(max=1)
+    return points * shrink
 
 
 def plane_at(at: Tensor, slope: Tensor, height: float, bend: float = 0.0) -> tuple[Plane, Tensor]:
@@ -102,6 +103,10 @@ def test_a_zeroth_order_cut_forgives_what_smoothing_does(seed: int, tolerance: f
     for v in within(seed + 1, 60):
         if float((1 - v.cos()).sum()) <= tolerance:
             assert value_at(v, at, slope, height, bend=2.0) <= 1e-9
+
+
+def test_the_cost_of_smoothing_by_hand() -> None:
+    assert smoothing_error(0.1, 2.0, 1) == pytest.approx(0.2**2 * 4**3 / 8)
 
 
 def test_without_a_bend_it_would() -> None:

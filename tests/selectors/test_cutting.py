@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def off_lower_answer(engine: Engine, own: list[Values], w: Tensor) -> Tensor:
 
 def off_answer(engine: Engine, center: Center, own: list[Values], ws: list[Tensor], z: Tensor, how: Rounds) -> Tensor:
     """The h of level 2, written out from the equations of `consensus`, as a function of everybody's variables."""
-    shared, gamma = center.z, [plane.dual for plane in center.lower_cuts.values()]
+    shared, gamma = center.z, [center.z.new_tensor(plane.dual) for plane in center.lower_cuts.values()]
     heights = []
     for number, plane in center.lower_cuts.items():
         shares = [state.lower_cuts[number] for state in engine.states]
@@ -198,7 +198,7 @@ def test_a_cut_of_adbo_by_hand() -> None:
 def test_steps_of_adbo_by_hand() -> None:
     """Iteration 0 starts without a multiplier: w = 2 - 0.1, a and z stay; the cut is then 0.3125 - 0.1, and the
     multiplier 2 (0.2125). Iteration 1: w loses 0.1 (1 + lambda), a gains 0.8 (0.625 lambda), z loses 0.2 (lambda/2).
-    """  # noqa: D205
+    """
     engine = InProcess(CutProgram(line_task, LINE.rounds), [0])
     history = solve(engine.ask, number(2.0), Cutting(2, 0.2, 1, LINE.rounds, LINE.cuts, LINE.duals)).history
     dual = 2 * 0.2125
@@ -251,12 +251,26 @@ def test_attacks_follow_the_model() -> None:
     assert off < 0.75 * sum(float(state.at[1].norm()) for state in engine.states)
 
 
-def test_inactive_cuts_are_dropped_on_both_sides() -> None:
-    _, engine = run_quadratic(0, 2, 100, Asynchrony())
-    made = 20  # two in every tenth iteration
+@pytest.mark.parametrize("layers", [1, 2])
+def test_inactive_cuts_are_dropped_on_both_sides(layers: int) -> None:
+    """Ten cuts of each layer are made; the master drops those without a multiplier, and so do the workers."""
+    _, engine = run_quadratic(0, layers, 100, Asynchrony())
     for state in engine.states:
-        assert 0 < len(state.cuts) + len(state.lower_cuts) < made
+        assert 0 < len(state.cuts) < 10
         assert list(state.cuts) == list(engine.states[0].cuts)
+        assert len(state.lower_cuts) < 10
+        assert list(state.lower_cuts) == list(engine.states[0].lower_cuts)
+
+
+def test_a_cut_that_holds_is_gone_when_the_next_is_made() -> None:
+    """By hand: of two cuts, the one whose multiplier is zero does not survive, at the master and at the worker."""
+    engine = InProcess(CutProgram(line_task, LINE.rounds), [0])
+    engine.ask("start", Message({"w": number(2.0)}))
+    center = with_cut(engine.ask, with_new_cuts(engine.ask, Center(number(2.0), (number(2.0),)), LINE), LINE)
+    assert list(center.cuts) == list(engine.states[0].cuts) == [0, 1]
+    center = replace(center, cuts={0: center.cuts[0], 1: replace(center.cuts[1], dual=0.5)})
+    center = with_new_cuts(engine.ask, center, LINE)
+    assert list(center.cuts) == list(engine.states[0].cuts) == [1, 2]
 
 
 def test_what_crosses() -> None:

@@ -11,7 +11,7 @@ from f2cto.message import Message
 from f2cto.randomness import generator
 from f2cto.selectors.consensus import Rounds
 from f2cto.selectors.cuts import Plane, smoothing_error, touching
-from f2cto.selectors.dtzo import (
+from f2cto.selectors.dtzo_master import (
     Center,
     QuadraticCuts,
     ZerothOrder,
@@ -71,7 +71,7 @@ def off_answer(engine: Engine, center: Center, how: ZerothOrder, a: list[Tensor]
 
 
 def test_a_slope_is_the_rise_along_a_direction_times_the_direction() -> None:
-    """The rise of h along u, the a of all workers at once, is grad h . u; grad h here by differences, entry by entry."""
+    """The rise of h along u, the a of all workers at once, is grad h . u; grad h by differences, entry by entry."""
     engine, center = started(SMALL)
     center = with_lower_cut(engine.ask, center, SMALL)
     a, width = [state.at[0] for state in engine.states], 1e-5
@@ -91,7 +91,7 @@ def test_a_slope_is_the_rise_along_a_direction_times_the_direction() -> None:
 
 
 def test_the_slope_of_a_distance_in_its_own_variables_is_known() -> None:
-    """2 (w - y) and 2 (z - z') in cuts of level 2, 2 (z_j - z_j') in those of level 3; bend and height as they should."""
+    """2 (w - y) and 2 (z - z') in cuts of level 2, 2 (z_j - z_j') in those of level 3; bend and height beside them."""
     engine, center = started(SMALL)
     center = with_lower_cut(engine.ask, center, SMALL)
     lower = center.lower_cuts[0]
@@ -137,7 +137,7 @@ def test_what_is_proven_is_forgiven() -> None:
 def test_the_penalty_by_hand() -> None:
     """Cut 2 (z - 1) + 1/2 at z = 2 is broken by 5/2: with lambda = 0.1 it pulls with 2 (0.1)(5/2) = 1/2, and z loses
     0.1 (1/2)(2). A cut that holds pulls not at all, and is dropped.
-    """  # noqa: D205
+    """
     one, two = torch.ones(1), torch.full((1,), 2.0)
     planes = {n: Plane(touching((two,), (one,)), height, (0.0,)) for n, height in ((0, 0.5), (1, -5.0))}
     center, how = Center(two, 1, planes), ZerothOrder(1, 0.1, cuts=QuadraticCuts(penalty=0.1))

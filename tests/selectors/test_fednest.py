@@ -35,7 +35,7 @@ def engine_of(problems: list[Curved], how: Nesting, steps: tuple[float, float] =
 
 
 def test_the_hypergradient_is_the_analytic_one() -> None:
-    """With w given, d/da_j of mean f_i = (r a_j + C'S_j u) / N where (mean S) u = w - t, as grad_w g_j = S_j (w - C a - b).
+    """d/da_j of mean f_i at w is (r a_j + C'S_j u) / N where (mean S) u = w - t, as grad_w g_j = S_j (w - C a - b).
 
     A FedOut step of length eta moves a_j by -eta N times that; the factor N is part of the step.
     """
@@ -118,5 +118,5 @@ def test_phases_out_of_turn_are_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"terms": -1}, {"eta": 0.0}])
 def test_impossible_rounds_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="FedNest needs|eta > 0"):
+    with pytest.raises(ValueError, match=r"FedNest needs|eta > 0"):
         Nesting(**wrong)  # type: ignore[arg-type]

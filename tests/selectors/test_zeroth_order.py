@@ -20,12 +20,15 @@ def draw(seed: int, *shape: int) -> Tensor:
 def test_on_a_quadratic_the_mean_is_the_gradient() -> None:
     """G = (g'u + r/2 u'Hu) u. Odd moments vanish, so E G = g; E|G|^2 = (n + 2)|g|^2 + r^2/4 E(u'Hu)^2 |u|^2, and the
     last mean is at most |H|^2 n (n + 2)(n + 4). The mean of S draws is off by sqrt(E|G|^2 / S) at most, in the mean.
-    """  # noqa: D205, D400
+    """
     n, r = 5, 0.1
     h, b, v = draw(1, n, n), draw(2, n), draw(3, n)
     h = (h + h.T) / 2
     gradient, norm = h @ v + b, float(torch.linalg.matrix_norm(h, 2))
-    f = lambda x: x[0] @ h @ x[0] / 2 + b @ x[0]  # noqa: E731
+
+    def f(x: Values) -> Tensor:
+        return x[0] @ h @ x[0] / 2 + b @ x[0]
+
     value, (mean,) = two_point(f, (v,), Smoothing(r, DRAWS), generator(4))
     second = (n + 2) * float(gradient.square().sum()) + r**2 / 4 * norm**2 * n * (n + 2) * (n + 4)
     assert float(value) == pytest.approx(float(f((v,))))
@@ -49,7 +52,10 @@ def test_otherwise_it_is_the_gradient_of_the_smoothed_function() -> None:
 def test_rows_have_differences_of_their_own() -> None:
     """Row k of the sum's gradient is then estimated from row k alone: E|G_k|^2 = (n + 2)|g_k|^2 with n per row."""
     weights, v = torch.tensor([0.0, 1.0, 100.0], dtype=torch.float64), draw(6, 3, 2)
-    rows = lambda x: weights * x[0].square().sum(dim=1) / 2  # noqa: E731
+
+    def rows(x: Values) -> Tensor:
+        return weights * x[0].square().sum(dim=1) / 2
+
     _, (mean,) = two_point(rows, (v,), Smoothing(1e-6, DRAWS), generator(7))
     gradient = weights[:, None] * v
     assert float(mean[0].abs().max()) == 0

@@ -86,12 +86,13 @@ class Lifted:
             loss = fmean(reply.scalars["loss"] for reply in replies)
             history.append(Round(number, loss, float((before - w).square().sum()), time.monotonic() - began, {}))
             on_round(history[-1])
-        ask(FINISH, Message({"w": w}))
+        if self.pretraining.rounds:
+            ask(FINISH, Message({"w": w}))
         return Solution(w=w, history=tuple(history), stopped=Stopped.ITERATIONS)
 
     def coreset(self, shard: Shard, state: tuple[int, Tensor]) -> Coreset:
         """The worker's choice with the final parameters."""
-        return self.choose(shard, state[1], generator(shard.seed, shard.worker, 3))
+        return self.choose(shard, state[1], generator(shard.seed, shard.worker, 3, device=shard.x.device))
 
     def _trained(self, shard: Shard, w: Tensor, rng: Generator) -> Tensor:
         local = self.pretraining.local

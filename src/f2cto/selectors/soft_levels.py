@@ -186,7 +186,7 @@ class Attacks:
     """Level 3: the attacks p and q, with a penalty for their length."""
 
     penalty: float = 1.0  # c; an attack is about |gradient of its sample's loss| / c long
-    step: float = 0.1  # in a plain step
+    step: float = 0.01  # in a plain step
     answer_step: float = 0.5  # towards the level's answer, in units of 1/c
     answer_steps: int = 1
 
