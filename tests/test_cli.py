@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from f2cto.cli import main
 from f2cto.folder import FILES, RunFolder
+from f2cto.selectors.catalogue import METHODS
 
 FAST = [
     *["select", "--workers", "3", "--size", "5", "--iterations", "3"],
@@ -94,7 +95,7 @@ def test_quiet_prints_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
         (["select", "--workers", "5000"], "1258 samples can be dealt out to 1 to 1258 workers; got 5000."),
         (["select", "--iterations", "0"], "In `f2cto.stopping`: The solver needs at least 1 iteration; got 0."),
         (["select", "--seed", "-3"], "A run needs workers >= 1 and seed >= 0"),
-        (["select", "--preset", "nope"], "There is no preset `nope`; there are digits"),
+        (["select", "--preset", "nope"], "There is no preset `nope`; there are cifar100-paper"),
         (["select", "--workers", "two"], "Argument --workers: invalid int value: 'two'; see `f2cto select --help`."),
         (["select", "--what"], "Unrecognized arguments: --what; see `f2cto --help`."),
         (["fly"], "Argument COMMAND: invalid choice: 'fly'"),
@@ -154,7 +155,26 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "class" in capsys.readouterr().out
     assert main(["list", "--json"]) == 0
     listed = last_json(capsys.readouterr().out)
-    assert [method["name"] for method in listed["methods"]] == ["f2cto", "random", "balanced"]
+    assert [method["name"] for method in listed["methods"]] == list(METHODS)
+    assert {"name", "about", "reference", "levels"} <= set(listed["methods"][0])
+    asked_for = {
+        *(
+            "random",
+            "balanced",
+            "kcenter",
+            "herding",
+            "facility",
+            "easy",
+            "bcsr",
+            "greedy",
+            "acs",
+            "gcfl",
+            "fedcs",
+            "afto",
+        ),
+        *("dtzo", "tsg", "f2cto", "f2cto-ef", "f2cto-literal", "ubv", "lbv", "f2cto+p", "adbo", "fednest"),
+    }
+    assert set(METHODS) == asked_for
     assert {"name": "digits"}.items() <= listed["data"][0].items()
 
 

@@ -60,6 +60,10 @@ QUICK: dict[str, object] = {
 SELECTORS: dict[str, tuple[str, object]] = {
     **{name: (name, QUICK.get(name, {})) for name in METHODS},
     **{name: ("f2cto", settings) for name, settings in VARIANTS.items()},
+    "acs, gradmatch": ("acs", {"variant": "gradmatch", **SHARED_MODEL}),
+    "facility, features": ("facility", {"space": "features", **SHARED_MODEL}),
+    "kcenter, all classes": ("kcenter", {"classwise": False}),
+    "bcsr, as released": ("bcsr", {"as_released": True, "outer_steps": 2, **SHARED_MODEL}),
 }
 SUMS_OVER_CLASSES = {"f2cto-ef", "gcfl", "fedcs"}
 every_selector = pytest.mark.parametrize(("name", "settings"), SELECTORS.values(), ids=SELECTORS)

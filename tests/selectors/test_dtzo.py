@@ -182,5 +182,5 @@ def test_progress_towards_a_known_answer(seed: int) -> None:
     )
     engine = InProcess(program, range(N))
     solution = solve(engine.ask, torch.zeros(D, dtype=torch.float64), how)
-    assert left_to_go(problems, [state.at[0] for state in engine.states]) < 0.9
+    assert left_to_go(problems, [state.at[0] for state in engine.states]) < 0.75
     assert solution.history[-1].objective < solution.history[0].objective / 2
