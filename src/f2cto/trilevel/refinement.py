@@ -19,13 +19,14 @@ from f2cto.trilevel.slopes import Slopes, slopes_of
 def refine_p(problem: LocalProblem, at: Point, start: Tensor, settings: Settings) -> Tensor:
     """The third level's answer p*, Eq. (7): R projected steps on f3."""
     eta, rule = settings.eta.p, settings.rules.p
+    steps = settings.steps if eta else 0  # where no step moves p, no gradient is asked for
     at = replace(at, alpha=_towards_centre(at.alpha, problem.sets.A, settings.interior), p=start)
     return _by_parts(
         problem,
         at,
         rule,
         lambda part, here, slopes: projected_descent(
-            lambda v: slopes.f3_p(replace(here, p=v)), here.p, part.sets.P, eta, settings.steps, rule
+            lambda v: slopes.f3_p(replace(here, p=v)), here.p, part.sets.P, eta, steps, rule
         ),
     )
 
