@@ -26,7 +26,7 @@ from f2cto.selectors.f2cto_settings import (
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from testing.shards import blobs, federation
 
-SHORT = F2ctoSettings(stopping=Stopping(iterations=3), proxy=Proxy(sync_every=2))
+SHORT = F2ctoSettings(Weighting(draws=5), Proxy(sync_every=2), stopping=Stopping(iterations=2))
 PENALTY = Perturbation(form=Form.PENALTY, start=Start.PREVIOUS)
 LETTER = replace(
     SHORT,

@@ -23,7 +23,7 @@ from f2cto.trilevel.stationarity import moves, stationarity_gap
 CASES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], list[int], int]] = {
     # name: network, sample, shards, R
     "mlp": (lambda: mlp(784, (256, 256), 10), (784,), [600] * 5, 10),
-    "resnet18": (lambda: resnet18(3, 10, width=32), (3, 32, 32), [64] * 2, 3),
+    "resnet18": (lambda: resnet18(3, 10, width=20), (3, 32, 32), [64] * 2, 3),
 }
 
 

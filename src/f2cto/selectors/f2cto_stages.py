@@ -30,6 +30,7 @@ from f2cto.trilevel.settings import Hat, Rules, Settings, StepSizes
 
 # Parts of a pass that stay below malloc's limit for memory it hands back at once (32 MB) are not paged in every time.
 CHUNK_BYTES = 16 * 2**20
+CHUNK_LEAST = 32  # samples: convolutions are slower on fewer, and each part adds a gradient as long as w
 GRAPH_BYTES = 2**30
 
 
@@ -90,7 +91,7 @@ class Stages:
             sets=self.sets(team, scale),
             topk=TopK(self.settings.weighting.topk, self.blocks(team), partial(self.noise, team, t)),
             every=self._every(team),
-            chunk=max(1, CHUNK_BYTES // self._bytes(team)),
+            chunk=max(CHUNK_LEAST, CHUNK_BYTES // self._bytes(team)),
             keeps_graphs=len(team.y) * self._bytes(team) <= GRAPH_BYTES,
             evaluate_roughly=model.evaluate_roughly if self._rough(model, team.x.device) else None,
         )
