@@ -14,10 +14,10 @@ from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
 from f2cto.selectors.base import Shard, run
 from f2cto.selectors.catalogue import parameter_radius
+from f2cto.selectors.coverage import herd
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
 from f2cto.selectors.f2cto_stages import Team, blocks_of, standardised
-from f2cto.selectors.greedy_match import _herd
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage
 from f2cto.trilevel.settings import Hat, Penalties, Start, Stopping
@@ -168,7 +168,7 @@ def test_ubv_has_no_training_side_perturbation() -> None:
 
 def test_herding_against_brute_force() -> None:
     vectors = torch.randn(7, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    order = _herd(vectors @ vectors.T).tolist()
+    order = herd(vectors @ vectors.T, len(vectors)).tolist()
     chosen: list[int] = []
     for _ in range(7):
         distance = {

@@ -47,9 +47,6 @@ def _sites(frame: pl.DataFrame, site: str | None, path: Path) -> tuple[Tensor | 
 def _features(frame: pl.DataFrame, skip: set[str], path: Path) -> Table:
     kinds = guessed(frame, skip)
     table = typed(frame, kinds, path)
-    if len(table.rows) == 0:
-        msg = f"Every row of {path} has a broken cell; repair it or take out columns ({table.notes[0].rstrip('.')})."
-        raise DataError(msg)
     others = [name for name in frame.columns if name not in {*kinds, *skip}]
     note = (f"Left out because neither numbers nor words: {', '.join(others)}.",) if others else ()
     table = without_useless(replace(table, notes=(*table.notes, *note)))

@@ -17,9 +17,4 @@ def greedy_match(shard: Shard, w: Tensor, p: Tensor) -> Tensor:
     """
     gradients = last_layer(shard.model, w, shard.x + p, shard.y)
     members = [(shard.y == c).nonzero().flatten() for c in shard.y.bincount().nonzero().flatten()]
-    return torch.cat([rows[_herd(gradients.gram(rows))] for rows in members])
-
-
-def _herd(gram: Tensor) -> Tensor:
-    """All in the order of herding."""
-    return herd(gram, len(gram))
+    return torch.cat([rows[herd(gradients.gram(rows), len(rows))] for rows in members])
