@@ -132,3 +132,15 @@ def by_number(prefix: str, scalars: Mapping[str, float]) -> dict[int, float]:
     """The scalars of a message back as numbers by cut."""
     start = f"{prefix}."
     return {int(name.removeprefix(start)): value for name, value in scalars.items() if name.startswith(start)}
+
+
+def check_schedule(every: int, most: int, until: int) -> None:
+    """Refuse cuts that never come or of which none may stay."""
+    if every < 1 or most < 1 or until < 0:
+        msg = f"Cuts need every >= 1, most >= 1 and until >= 0; got {every}, {most} and {until}."
+        raise ValueError(msg)
+
+
+def due(t: int, every: int, until: int) -> bool:
+    """Whether new cuts are made before iteration t: in every so many, until T_1 where there is one."""
+    return t % every == 0 and (not until or t < until)

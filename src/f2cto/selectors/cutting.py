@@ -27,6 +27,8 @@ from f2cto.selectors.cuts import (
     Planes,
     active,
     ascended,
+    check_schedule,
+    due,
     mu_height,
     numbered,
     reported,
@@ -53,16 +55,14 @@ class Cuts:
 
     def __post_init__(self) -> None:
         """Refuse cuts that never come or forgive less than nothing."""
-        if self.every < 1 or self.most < 1 or self.until < 0:
-            msg = f"Cuts need every >= 1, most >= 1 and until >= 0; got {self.every}, {self.most} and {self.until}."
-            raise ValueError(msg)
+        check_schedule(self.every, self.most, self.until)
         if min(self.tolerance, self.mu, self.bound) < 0:
             msg = f"Cuts need tolerance, mu and bound >= 0; got {self.tolerance}, {self.mu} and {self.bound}."
             raise ValueError(msg)
 
     def due(self, t: int) -> bool:
         """Whether new cuts are made before iteration t."""
-        return t % self.every == 0 and (not self.until or t < self.until)
+        return due(t, self.every, self.until)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from f2cto.message import Ask, Message
 from f2cto.randomness import generator
 from f2cto.selectors.base import OnRound
 from f2cto.selectors.consensus import Rounds
-from f2cto.selectors.cuts import Plane, Planes, numbered, reported, smoothing_error, touching
+from f2cto.selectors.cuts import Plane, Planes, check_schedule, due, numbered, reported, smoothing_error, touching
 from f2cto.selectors.dtzo_worker import (
     ALL,
     CUT,
@@ -46,16 +46,14 @@ class QuadraticCuts:
 
     def __post_init__(self) -> None:
         """Refuse cuts that never come or forgive less than nothing."""
-        if self.every < 1 or self.most < 1 or self.until < 0:
-            msg = f"Cuts need every >= 1, most >= 1 and until >= 0; got {self.every}, {self.most} and {self.until}."
-            raise ValueError(msg)
+        check_schedule(self.every, self.most, self.until)
         if min(self.tolerance, self.smoothness, self.penalty) < 0:
             msg = f"Cuts need tolerance, smoothness and penalty >= 0; got {self}."
             raise ValueError(msg)
 
     def due(self, t: int) -> bool:
         """Whether new cuts are made before iteration t."""
-        return t % self.every == 0 and (not self.until or t < self.until)
+        return due(t, self.every, self.until)
 
     @property
     def bend(self) -> float:
