@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trilevel": {"constraints", "descent", "message", "randomness"},
     "hypergradient": {"constraints"},
     "federation": {"message"},
+    "counting": set(),
     "data": {"randomness"},
     "fetching": {"data"},
     "attacks": {"constraints", "descent", "randomness"},
@@ -51,21 +52,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiment": {
         *{"config", "data", "evaluation", "models", "preparation", "randomness", "records", "selection", "trilevel"},
     },
+    "rehearsal": {
+        *{"attacks", "data", "models", "preparation", "randomness", "records", "selection", "training"},
+    },
+    "comparison": {
+        *{"config", "counting", "models", "preparation", "randomness", "records", "rehearsal", "run_settings"},
+        *{"selection", "selectors"},
+    },
+    "comparison_folder": {"config", "folder", "records", "rehearsal"},
     "resnet": set(),
     "bench": {
-        *{"attacks", "data", "federation", "hardware", "hypergradient", "message", "models", "randomness", "resnet"},
-        *{"selection", "selectors", "training", "trilevel"},
+        *{"attacks", "counting", "data", "federation", "hardware", "hypergradient", "message", "models"},
+        *{"randomness", "resnet", "selection", "selectors", "training", "trilevel"},
     },
     "report": {"records"},
     "presets": {"config"},
     "folder": {"config", "records"},
     "cli": {
         "bench",
+        "comparison",
+        "comparison_folder",
         "config",
         "data",
         "experiment",
         "fetching",
         "folder",
+        "hardware",
         "preparation",
         "presets",
         "records",
@@ -77,7 +89,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 MODULES = sorted(SRC.rglob("*.py"))
-EDGES = {"cli", "fetching", "folder"}
+EDGES = {"cli", "comparison_folder", "fetching", "folder"}
 
 
 def room(path: Path) -> str:

@@ -27,10 +27,10 @@ def test_adversarial_training_makes_a_model_more_robust() -> None:
 
 
 def test_batches_are_epochs_of_shuffled_rows() -> None:
-    batches = _batches(10, Training(steps=7, batch=4), generator(0))
+    batches = _batches(10, 4, 7, generator(0))
     assert [len(b) for b in batches] == [4] * 7
     assert len(set(torch.cat(batches[:2]).tolist())) == 8  # no row twice in an epoch
-    assert [len(b) for b in _batches(3, Training(steps=2, batch=50), generator(0))] == [3, 3]
+    assert [len(b) for b in _batches(3, 50, 2, generator(0))] == [3, 3]
 
 
 @pytest.mark.parametrize("bad", [{"steps": 0}, {"batch": 0}, {"rate": 0.0}, {"momentum": 1.0}, {"ramp": 1.5}])

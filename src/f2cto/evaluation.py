@@ -10,7 +10,7 @@ from enum import StrEnum
 import torch
 from torch import Generator, nn
 
-from f2cto.attacks import Attack, Clean, Pgd, fgsm, robust_accuracy
+from f2cto.attacks import Attack, AutoAttack, Clean, Pgd, Restarted, fgsm, robust_accuracy
 from f2cto.attacks.base import Range
 from f2cto.data.dataset import LabelledData
 from f2cto.models import FlatModel, fresh
@@ -33,14 +33,46 @@ class Evaluation:
     radius: float = 0.1
     fgsm_radius: float = 0.0  # 0: the same
     pgd_steps: int = 20
+    pgd_step: float = 0.0  # 0: a quarter of the radius
+    random_start: bool = True  # of `pgd`
+    strong_steps: int = 0  # of a second PGD, from random starts by quarters of the radius; 0: none
+    restarts: int = 1  # of the second PGD
+    auto_samples: int = 0  # how many samples of a task AutoAttack is run on; 0: it is not run
+    auto_radius: float = 0.0  # 0: the same as the others
     draws: int = 5  # 0: nothing is judged, and nothing set apart for it
     part: Part = Part.TEST
 
     def __post_init__(self) -> None:
         """Refuse an evaluation that would judge nothing."""
-        if not min(self.radius, self.fgsm_radius) >= 0 or self.pgd_steps < 1 or self.draws < 0:
-            msg = f"Evaluation needs radii >= 0, pgd_steps >= 1 and draws >= 0; got {self}."
+        radii = (self.radius, self.fgsm_radius, self.auto_radius, self.pgd_step)
+        if not min(radii) >= 0 or self.pgd_steps < 1 or self.restarts < 1:
+            msg = f"Evaluation needs radii and pgd_step >= 0, pgd_steps >= 1 and restarts >= 1; got {self}."
             raise ValueError(msg)
+        if min(self.draws, self.strong_steps, self.auto_samples) < 0:
+            msg = f"Evaluation needs draws, strong_steps and auto_samples >= 0; got {self}."
+            raise ValueError(msg)
+
+    def attacks(self, valid: Range) -> dict[str, Attack]:
+        """The attacks that are cheap, by name: they judge every model."""
+        start = self.random_start
+        return {
+            "clean": Clean(),
+            "fgsm": fgsm(self.fgsm_radius or self.radius, valid),
+            "pgd": Pgd(self.radius, self.pgd_steps, self.pgd_step, random_start=start, valid=valid),
+        }
+
+    def strong_attacks(self, valid: Range, classes: int) -> dict[str, Attack]:
+        """The attacks that take long, where they are asked for: they judge final models."""
+        found: dict[str, Attack] = {}
+        if self.strong_steps:
+            found["pgd-strong"] = Restarted(Pgd(self.radius, self.strong_steps, valid=valid), self.restarts)
+        if self.auto_samples:
+            found["autoattack"] = AutoAttack(self.auto_radius or self.radius, classes, valid=valid)
+        return found
+
+    def training_attack(self, steps: int, valid: Range) -> Pgd:
+        """What models are trained against: as many steps as training takes, 2.5 radii in all."""
+        return Pgd(self.radius, steps, 2.5 * self.radius / max(steps, 1), valid=valid)
 
 
 @dataclass(frozen=True)
@@ -71,24 +103,15 @@ class Judge:
         """The accuracy under each attack of one model trained on `data`."""
         flat = FlatModel(fresh(self.make_network, generator(self.seed, 2, draw)).to(self.device))
         data, test = data.to(self.device), self.test.to(self.device)
-        attack = Pgd(self.evaluation.radius, self.training.attack_steps, self._training_step(), valid=self.valid)
-        w = train_robust(flat, flat.own(), data.x, data.y, attack, self.training, self._rng(3, draw))
+        against = self.evaluation.training_attack(self.training.attack_steps, self.valid)
+        w = train_robust(flat, flat.own(), data.x, data.y, against, self.training, self._rng(3, draw))
         return {
             name: robust_accuracy(lambda x: flat.logits(w, x), attack, test.x, test.y, self.valid, self._rng(4, draw))
-            for name, attack in self.attacks().items()
+            for name, attack in self.evaluation.attacks(self.valid).items()
         }
-
-    def attacks(self) -> dict[str, Attack]:
-        """The judging attacks by name."""
-        radius, steps = self.evaluation.radius, self.evaluation.pgd_steps
-        one_step = fgsm(self.evaluation.fgsm_radius or radius, self.valid)
-        return {"clean": Clean(), "fgsm": one_step, "pgd": Pgd(radius, steps, valid=self.valid)}
 
     def _rng(self, *key: int) -> Generator:
         return generator(self.seed, *key, device=self.device)
-
-    def _training_step(self) -> float:
-        return 2.5 * self.evaluation.radius / max(self.training.attack_steps, 1)
 
 
 def _score(values: Sequence[float]) -> Score:

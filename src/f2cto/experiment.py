@@ -103,11 +103,13 @@ def picture(sample: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     return (image[..., 0] if image.shape[-1] == 1 else image).numpy()
 
 
-def choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None) -> Selection:
-    """A method's choice."""
+def choose(
+    method: str, on: Prepared, seed: int, watcher: Watcher | None = None, *, size: Sequence[int] | None = None
+) -> Selection:
+    """A method's choice of as many samples as the settings say, or of `size` for each worker."""
     return select(
         on.shards,
-        on.settings.size,
+        size or on.settings.size,
         model=fresh(on.network, generator(on.settings.seed, 1)),
         settings=on.settings.of(method),
         seed=seed,

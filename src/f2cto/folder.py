@@ -74,16 +74,21 @@ class RunFolder:
         self._write("report.html", page.encode())
 
     def _write(self, name: str, content: bytes) -> None:
-        handle, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            # mkstemp is private to the owner; results are for whoever may read the folder.
-            os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
-            os.replace(temporary, self.path / name)  # noqa: PTH105
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(self.path / name, content)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it appears whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        # mkstemp is private to the owner; results are for whoever may read the folder.
+        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
+        os.replace(temporary, path)  # noqa: PTH105
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _umask() -> int:

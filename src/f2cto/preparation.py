@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from f2cto import hardware
 from f2cto.attacks.base import Range
 from f2cto.config import SettingsError
+from f2cto.data.damage import damaged
 from f2cto.data.dataset import LabelledData, concat
 from f2cto.data.encoding import encode
 from f2cto.data.errors import DataError
@@ -28,6 +30,8 @@ from f2cto.randomness import generator
 from f2cto.resnet import resnet18
 from f2cto.run_settings import Architecture, DataSettings, Kind, RunSettings
 from f2cto.selection import coreset_sizes
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,29 +68,50 @@ class Prepared:
 def prepare(settings: RunSettings, folder: Path) -> Prepared:
     """Load the data from their folder, choose the task, set apart what to judge on, deal the rest out."""
     data = opened(settings.data, folder)
-    task = chosen_task(data, settings)
+    (prepared,) = _prepared(data, [chosen_task(data, settings)], settings)
+    _or_settings_error(lambda: coreset_sizes(settings.size, [len(shard) for shard in prepared.shards]))
+    return prepared
+
+
+def prepare_stream(settings: RunSettings, folder: Path) -> list[Prepared]:
+    """All tasks of the scenario in their order, each dealt out to the workers; features mean the same in all."""
+    data = opened(settings.data, folder)
+    return _prepared(data, scenario(data, settings), settings)
+
+
+def _prepared(data: DataSet, tasks: Sequence[Task], settings: RunSettings) -> list[Prepared]:
+    """Deal out and encode the samples of tasks. What scaling needs is fitted on all of their training samples."""
+    _or_settings_error(lambda: hardware.device(settings.network.device))
+    _or_settings_error(lambda: _check_images(settings, tasks[0].train))
+    dealt_out = [_or_settings_error(partial(dealt, task.train, settings)) for task in tasks]
+    judged = [part for task in tasks for part in _judged(task, settings)]
+    fixed = (*data.fixed, *settings.data.fixed)
+    encoded = encode([part for parts in dealt_out for part in parts], judged, fixed, settings.data.columns)
+    valid = settings.data.range
+    shards, tests = iter(encoded.shards), iter(encoded.others)
+    return [
+        Prepared(
+            settings=settings,
+            shards=[renumbered(next(shards), task.classes) for _ in parts],
+            test=renumbered(next(tests), task.classes) if judged else None,
+            rows=[part.rows for part in parts],
+            classes=tuple(data.classes[label] for label in task.classes),
+            files=data.files,
+            valid=replace(valid, fixed=tuple(sorted({*valid.fixed, *encoded.fixed}))),
+            notes=data.notes,
+        )
+        for task, parts in zip(tasks, dealt_out, strict=True)
+    ]
+
+
+def _or_settings_error(check: Callable[[], T]) -> T:
+    """What a check gives; what it refuses is the user's to mend."""
     try:
-        hardware.device(settings.network.device)
-        samples = dealt(task.train, settings)
-        coreset_sizes(settings.size, [len(part) for part in samples])
-        _check_images(settings, task.train)
+        return check()
     except DataError:
         raise
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    judged = _judged(task, settings)
-    encoded = encode(samples, judged, (*data.fixed, *settings.data.fixed), settings.data.columns)
-    valid = settings.data.range
-    return Prepared(
-        settings=settings,
-        shards=[renumbered(part, task.classes) for part in encoded.shards],
-        test=renumbered(encoded.others[0], task.classes) if judged else None,
-        rows=[part.rows for part in samples],
-        classes=tuple(data.classes[label] for label in task.classes),
-        files=data.files,
-        valid=replace(valid, fixed=tuple(sorted({*valid.fixed, *encoded.fixed}))),
-        notes=data.notes,
-    )
 
 
 def opened(wanted: DataSettings, folder: Path) -> DataSet:
@@ -115,18 +140,24 @@ def scenario(data: DataSet, settings: RunSettings) -> list[Task]:
         Kind.SPLIT: partial(split, data, wanted.classes, cut, tasks=wanted.tasks or None),
         Kind.BY_DOMAIN: partial(by_domain, data, wanted.column or None, cut, tasks=wanted.tasks or None),
     }
-    return kinds[wanted.kind]()
+    return [_damaged(task, settings, number) for number, task in enumerate(kinds[wanted.kind](), start=1)]
 
 
 def chosen_task(data: DataSet, settings: RunSettings) -> Task:
     """The task that is looked at; where nothing is judged, nothing is set apart either."""
     if settings.evaluation.draws == 0 and settings.data.scenario.kind is Kind.WHOLE:
-        return Task("all", data.train, data.train, data.train, tuple(range(len(data.classes))))
+        task = Task("all", data.train, data.train, data.train, tuple(range(len(data.classes))))
+        return _damaged(task, settings, 1)
     tasks, number = scenario(data, settings), settings.data.scenario.task
     if not 1 <= number <= len(tasks):
         msg = f"The scenario has tasks 1 to {len(tasks)}; got `data.scenario.task` = {number}."
         raise SettingsError(msg)
     return tasks[number - 1]
+
+
+def _damaged(task: Task, settings: RunSettings, number: int) -> Task:
+    """The task with its training samples damaged as the settings ask; what it is judged on stays sound."""
+    return replace(task, train=damaged(task.train, settings.data.damage, generator(settings.seed, 10, number)))
 
 
 def dealt(samples: Samples, settings: RunSettings) -> list[Samples]:

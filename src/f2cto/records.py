@@ -32,6 +32,25 @@ class Score:
     draws: int
 
 
+@dataclass(frozen=True)
+class Row:
+    """What a comparison finds: the accuracy of one final learner on one task under one attack.
+
+    What it cost is the cost of selecting that task's coreset, the same in the rows of all attacks.
+    """
+
+    method: str  # a name, with what differs from its settings: `f2cto:local_rounds=5`
+    seed: int
+    task: int  # counted from 1
+    attack: str
+    accuracy: float
+    seconds: float
+    floats: int  # sent and received by a worker
+    passes: int  # samples passed forwards or backwards through the network
+    worst_class: float  # the accuracy in the class that has the lowest
+    forgetting: float | None  # the accuracy just after the task was learned less the final one; none for the last task
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
     """One sample of a coreset."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from f2cto.attacks.base import Range
 from f2cto.config import build
+from f2cto.data.damage import Damage
 from f2cto.data.encoding import Options
 from f2cto.data.sources import SOURCES
 from f2cto.evaluation import Evaluation
@@ -53,6 +54,7 @@ class DataSettings:
     range: Range = field(default_factory=Range)
     columns: Options = field(default_factory=Options)
     scenario: Scenario = field(default_factory=Scenario)
+    damage: Damage = field(default_factory=Damage)  # of the training samples
 
     def __post_init__(self) -> None:
         """Refuse a source that is neither known nor looks like a path."""
@@ -85,6 +87,21 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Rehearsal:
+    """What is remembered of former tasks while the next is learned."""
+
+    memory: int = 20  # samples that a worker can keep, over all its tasks
+    batch: int = 50  # remembered samples in a step of training, beside those of the task
+    weight: float = 1.0  # of their mean loss beside that of the task
+
+    def __post_init__(self) -> None:
+        """Refuse to remember nothing."""
+        if self.memory < 1 or self.batch < 1 or not self.weight >= 0:
+            msg = f"Rehearsal needs memory >= 1, batch >= 1 and weight >= 0; got {self}."
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """Everything a run depends on."""
 
@@ -98,6 +115,7 @@ class RunSettings:
     f2cto: F2ctoSettings = field(default_factory=F2ctoSettings)
     methods: Mapping[str, Any] = field(default_factory=dict)  # settings of the other methods, by name
     training: Training = field(default_factory=Training)
+    rehearsal: Rehearsal = field(default_factory=Rehearsal)
     evaluation: Evaluation = field(default_factory=Evaluation)
 
     def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ class Selection:
 
 def select(  # noqa: PLR0913  (each a question only the caller can answer)
     shards: Sequence[Source],
-    size: float,
+    size: float | Sequence[int],
     *,
     model: nn.Module | None = None,
     settings: object = None,
@@ -54,7 +54,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
 
     Args:
         shards: one (x, y) pair of arrays or tensors, or one torch `Dataset`, per worker. Bytes are divided by 255.
-        size: how many samples each worker keeps: a count, or a fraction of its shard.
+        size: how many samples each worker keeps: a count, a fraction of its shard, or a count for every worker.
         model: the proxy network, from samples to logits; default: a perceptron with two hidden layers.
         settings: those of the method, such as `F2ctoSettings`, or a mapping of what differs from the defaults.
         seed: the same seed gives the same bits.
@@ -108,17 +108,28 @@ def checked_shards(shards: Sequence[Source], valid: Range) -> list[LabelledData]
     return data
 
 
-def coreset_sizes(size: float, counts: Sequence[int]) -> list[int]:
+def coreset_sizes(size: float | Sequence[int], counts: Sequence[int]) -> list[int]:
     """Each worker's K: `size` itself if it is a count, else that fraction of its samples, at least one."""
-    if isinstance(size, bool) or not size > 0 or (size > 1 and size != round(size)) or not math.isfinite(size):
-        msg = f"`size` must be a count (10) or a fraction below 1 (0.05) of each worker's samples; got {size}."
-        raise ValueError(msg)
-    sizes = [round(size) if size >= 1 else max(1, round(size * count)) for count in counts]
+    sizes = _own_sizes(size, len(counts)) if isinstance(size, Sequence) else _equal_sizes(size, counts)
     for worker, (k, count) in enumerate(zip(sizes, counts, strict=True)):
         if k > count:
             msg = f"Worker {worker} has {count} samples but is to keep {k}; lower `size` or give it more data."
             raise ValueError(msg)
     return sizes
+
+
+def _own_sizes(sizes: Sequence[int], workers: int) -> list[int]:
+    if len(sizes) != workers or not all(isinstance(k, int) and k >= 1 for k in sizes):
+        msg = f"`size` must be one count >= 1 for each of the {workers} workers; got {list(sizes)}."
+        raise ValueError(msg)
+    return list(sizes)
+
+
+def _equal_sizes(size: float, counts: Sequence[int]) -> list[int]:
+    if isinstance(size, bool) or not size > 0 or (size > 1 and size != round(size)) or not math.isfinite(size):
+        msg = f"`size` must be a count (10) or a fraction below 1 (0.05) of each worker's samples; got {size}."
+        raise ValueError(msg)
+    return [round(size) if size >= 1 else max(1, round(size * count)) for count in counts]
 
 
 def proxy_network(data: Sequence[LabelledData], model: nn.Module | None, seed: int) -> nn.Module:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from f2cto.attacks import Attack, Clean, Pgd, fgsm, robust_accuracy
+from f2cto.attacks import Attack, AutoAttack, Clean, Pgd, Restarted, fgsm, robust_accuracy
 from f2cto.attacks.base import Range, perturbations
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
@@ -23,6 +23,8 @@ ATTACKS: dict[str, Attack] = {
     "pgd from zero": Pgd(RADIUS, random_start=False),
     "pgd, small steps": Pgd(RADIUS, steps=10, step=0.016),
     "radius 0": Pgd(0.0),
+    "pgd, restarted": Restarted(Pgd(RADIUS), 3),
+    "auto": AutoAttack(RADIUS, classes=3, queries=50),
 }
 every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 
@@ -63,10 +65,23 @@ def test_same_generator_same_bits(attack: Attack, trained: tuple[Callable[[Tenso
     assert torch.equal(one, two)
 
 
+@every_attack
+def test_leaves_no_gradients_in_the_model(attack: Attack) -> None:
+    network = fresh(lambda: mlp(6, (16,), 3), generator(1))
+    *_, bias = network.parameters()
+    bias.data[0] += 100.0  # always class 0: no part of an attack succeeds and spares us the others
+    attack.perturb(network, blobs(10, 3, 1)[0], torch.zeros(10, dtype=torch.long), generator(3))
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
 FIXED = Range(fixed=(0, 4))
 
 
-@pytest.mark.parametrize("attack", [fgsm(RADIUS, FIXED), Pgd(RADIUS, valid=FIXED)], ids=["fgsm", "pgd"])
+@pytest.mark.parametrize(
+    "attack",
+    [fgsm(RADIUS, FIXED), Pgd(RADIUS, valid=FIXED), Restarted(Pgd(RADIUS, valid=FIXED), 2)],
+    ids=["fgsm", "pgd", "pgd, restarted"],
+)
 def test_fixed_features_stay(attack: Attack, trained: tuple[Callable[[Tensor], Tensor], Tensor, Tensor]) -> None:
     logits, x, y = trained
     moved = (attack.perturb(logits, x, y, generator(3)) - x).abs().amax(dim=0)

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.func import grad, jvp, vmap
 
 import f2cto.bench.properties
-from f2cto.bench.counting import CountedModel, Tally
 from f2cto.bench.properties import (
     Bound,
     Constraints,
@@ -26,6 +25,7 @@ from f2cto.bench.properties import (
     tensors,
 )
 from f2cto.cli import main
+from f2cto.counting import Tally, counted
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.selectors.base import Given, evenly
@@ -45,9 +45,9 @@ from testing.shards import blobs, federation
 X, Y = blobs(5, 3, 0)
 
 
-def counted() -> tuple[CountedModel, Tally, Tensor]:
+def counting() -> tuple[FlatModel, Tally, Tensor]:
     tally = Tally()
-    model = CountedModel(fresh(lambda: mlp(6, (8,), 3), generator(0)), tally)
+    model = FlatModel(counted(fresh(lambda: mlp(6, (8,), 3), generator(0)), tally))
     return model, tally, model.own()
 
 
@@ -104,7 +104,7 @@ def curvature_along(model: FlatModel, w: Tensor) -> Tensor:
 def test_every_way_to_differentiate_is_counted(
     work: Callable[[FlatModel, Tensor], Tensor], expected: tuple[int, int, int]
 ) -> None:
-    model, tally, w = counted()
+    model, tally, w = counting()
     result = work(model, w)
     assert (tally.forward, tally.backward, tally.second) == expected
     plain = FlatModel(fresh(lambda: mlp(6, (8,), 3), generator(0)))
@@ -112,7 +112,7 @@ def test_every_way_to_differentiate_is_counted(
 
 
 def test_backward_in_place_is_counted_too() -> None:
-    model, tally, w = counted()
+    model, tally, w = counting()
     leaf = w.clone().requires_grad_()
     mean_loss(model, leaf).backward()  # type: ignore[no-untyped-call]
     assert (tally.forward, tally.backward, tally.second) == (5, 5, 0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,4 +33,14 @@ def test_all_places_are_dealt_and_fairly(labels: list[int], data: st.DataObject)
 def test_picks_merge_in_turn() -> None:
     lists = [torch.tensor([1, 2, 3]), torch.tensor([], dtype=torch.long), torch.tensor([7])]
     assert in_turn(lists).tolist() == [1, 7, 2, 3]
-    assert in_turn(lists, first=2).tolist() == [7, 1, 2, 3]
+    assert in_turn(lists, worker=1).tolist() == [7, 1, 2, 3]  # 3 x 0.618 is list 1, which is empty, then list 2
+
+
+@pytest.mark.parametrize(("workers", "classes"), [(5, 10), (3, 10), (10, 5), (8, 3), (50, 10), (4, 2)])
+def test_prefixes_of_all_workers_together_miss_no_class_that_they_have_room_for(workers: int, classes: int) -> None:
+    picks = [torch.full((4,), c) for c in range(classes)]
+    for length in range(1, classes + 1):
+        union = torch.cat([in_turn(picks, worker)[:length] for worker in range(workers)]).bincount(minlength=classes)
+        even = workers * length / classes
+        assert even - 2 < int(union.min())
+        assert int(union.max()) < even + 2

@@ -69,7 +69,14 @@ class Attack(Protocol):
 def robust_accuracy(  # noqa: PLR0913
     logits: Logits, attack: Attack, x: Tensor, y: Tensor, valid: Range, rng: Generator
 ) -> float:
-    """The share of samples still classified correctly; the result of the attack is clipped here, not trusted."""
+    """The share of samples still classified correctly."""
+    return float(withstood(logits, attack, x, y, valid, rng).double().mean())
+
+
+def withstood(  # noqa: PLR0913
+    logits: Logits, attack: Attack, x: Tensor, y: Tensor, valid: Range, rng: Generator
+) -> Tensor:
+    """Which samples are still classified correctly; the result of the attack is clipped here, not trusted.  (M,)."""
     attacked = x + perturbations(x, attack.radius, valid).project(attack.perturb(logits, x, y, rng) - x)
     with torch.no_grad():
-        return float((logits(attacked).argmax(dim=1) == y).double().mean())
+        return logits(attacked).argmax(dim=1) == y

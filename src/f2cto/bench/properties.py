@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from f2cto.attacks.base import perturbations
-from f2cto.bench.counting import CountedModel, Tally
+from f2cto.counting import Tally, counted
 from f2cto.federation.joint import in_this_process
 from f2cto.message import Message
-from f2cto.models import fresh, mlp
+from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.selectors.base import Coreset, Given, Selector, Shard
 from f2cto.selectors.catalogue import METHODS, make_selector
@@ -134,7 +134,7 @@ def probe(name: str, levels: int, make: Callable[[Given], Selector]) -> Properti
 def federation() -> tuple[list[Shard], Tally]:
     """A small problem: noisy class centres in the unit cube. Samples, features and parameters differ in number."""
     tally = Tally()
-    model = CountedModel(fresh(lambda: mlp(FEATURES, (HIDDEN,), CLASSES), generator(0)), tally)
+    model = FlatModel(counted(fresh(lambda: mlp(FEATURES, (HIDDEN,), CLASSES), generator(0)), tally))
     centres = torch.rand(CLASSES, FEATURES, generator=generator(1))
     y = torch.arange(SAMPLES) % CLASSES
     noise = [0.15 * torch.randn(SAMPLES, FEATURES, generator=generator(2, i)) for i in range(WORKERS)]

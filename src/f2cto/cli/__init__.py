@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from f2cto.cli import benching, data, listing, selecting
+from f2cto.cli import benching, comparing, data, listing, selecting
 from f2cto.config import SettingsError
 from f2cto.data.errors import DataError
 
-COMMANDS = (selecting, data, listing, benching)
+COMMANDS = (selecting, comparing, data, listing, benching)
 
 EXAMPLES = """examples:
   f2cto select --preset digits --out runs/demo     pick samples, look at runs/demo/report.html
+  f2cto compare --preset digits --out runs/table   methods side by side
   f2cto list                                       methods, presets and data sets
   f2cto data fetch mnist                           download a data set
 """

@@ -1,4 +1,7 @@
-"""Named settings: one TOML file each, read from the installed package."""
+"""Named settings: one TOML file each, read from the installed package.
+
+What `f2cto tune --save` chose for a preset stands beside it in a file of its own, `NAME.tuned.toml`, and is read on top.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,34 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from f2cto.config import SettingsError, read_toml
+from f2cto.config import SettingsError, merged, read_toml
+
+
+TUNED = ".tuned.toml"
 
 
 def preset_names() -> list[str]:
     """The presets that come with the package."""
-    return sorted(f.name.removesuffix(".toml") for f in files(__name__).iterdir() if f.name.endswith(".toml"))
+    names = (f.name for f in files(__name__).iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and not name.endswith(TUNED))
 
 
-def read_preset(name: str) -> dict[str, Any]:
-    """A preset by name, or any settings file by its path (such as a former run's `settings.toml`)."""
+def preset_file(name: str) -> Path:
+    """Where a preset stands, or the settings file that a path names."""
     if name.endswith(".toml"):
-        return read_toml(Path(name))
+        return Path(name)
     if name not in preset_names():
         msg = f"There is no preset `{name}`; there are {', '.join(preset_names())}, or give the path of a .toml file."
         raise SettingsError(msg)
-    return read_toml(Path(str(files(__name__) / f"{name}.toml")))
+    return Path(str(files(__name__) / f"{name}.toml"))
+
+
+def tuned_file(name: str) -> Path:
+    """Where the settings chosen for a preset stand, if there are any."""
+    return preset_file(name).with_suffix(TUNED)
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """A preset by name, or any settings file by its path (such as a former run's `settings.toml`), as it was tuned."""
+    values, tuned = read_toml(preset_file(name)), tuned_file(name)
+    return merged(values, read_toml(tuned)) if tuned.exists() else values

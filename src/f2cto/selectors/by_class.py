@@ -24,7 +24,7 @@ def class_by_class(shard: Shard, pick: PickAmong, *, classwise: bool = True) -> 
         picked, given = pick(rows, places) if places else (rows[:0], weights[:0])
         kept.append(rows[picked])
         weights[kept[-1]] = given.to(weights)
-    indices = in_turn(kept, shard.first)
+    indices = in_turn(kept, shard.worker)
     return weighted(indices, weights[indices])
 
 

@@ -31,7 +31,7 @@ averaging does. Over a real federation lock-step F2CTO discloses less, and is th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -56,7 +56,7 @@ from f2cto.selectors.error_feedback_worker import (
     numbered,
 )
 from f2cto.selectors.matching import local_quotas, union_quotas
-from f2cto.selectors.quotas import in_turn
+from f2cto.selectors.quotas import first_turn, in_turn
 from f2cto.selectors.secure_sum import total
 from f2cto.trilevel.master import Round, Solution, Stopped
 
@@ -83,12 +83,13 @@ class ErrorFeedback:
         passed = numbered("passed", summed(ask(KEEP, Message()), "passed", places.shape[1]))
         ws = self._train(ask, [ball.project(v) for v in (w, *others)], ball, passed, log)
         for c in range(places.shape[1]):
-            self._fill(ask, ws, passed | {"class": float(c)}, places[:, c], log)
+            turns = [turn for _ in range(self.settings.feedback.sweeps) for turn in self._turns(places, c)]
+            self._fill(ask, ws, passed | {"class": float(c)}, turns, log)
         return Solution(w=trained, history=tuple(log.history), stopped=Stopped.ITERATIONS)
 
     def coreset(self, shard: Shard, state: FeedbackState) -> Coreset:
         """The samples in the places, class by class in turn."""
-        return evenly(in_turn(list(closed(state).chosen), shard.first))
+        return evenly(in_turn(list(closed(state).chosen), shard.worker))
 
     def _plan(self, ask: Ask) -> tuple[Tensor, list[Tensor]]:
         """Places per worker and class, and further initialisations of the model."""
@@ -124,9 +125,8 @@ class ErrorFeedback:
             log.add(sum(r.scalars["objective"] for r in replies), moved)
         return ws
 
-    def _fill(self, ask: Ask, ws: list[Tensor], told: Scalars, places: Tensor, log: Log) -> None:
+    def _fill(self, ask: Ask, ws: list[Tensor], told: Scalars, turns: list[tuple[int, int]], log: Log) -> None:
         """Fill the places of one class, passing on what is missing from worker to worker, unread."""
-        turns = list(self._turns(places))
         first = turns[0][0] if turns else NOBODY
         replies = ask(OPEN, Message(vectors("w", ws), told | {"next": float(first)}))
         hidden = {f"error.{e}": total([r.vectors[f"error.{e}"] for r in replies]) for e in range(len(ws))}
@@ -138,12 +138,17 @@ class ErrorFeedback:
             hidden = dict(reply.vectors)
             log.add(reply.scalars["error"], 0.0)
 
-    def _turns(self, places: Tensor) -> Iterator[tuple[int, int]]:
-        """Whose turn it is, over all sweeps, and the first place to fill: slot by slot, workers in turn."""
-        feedback, most = self.settings.feedback, int(places.max())
-        for _ in range(feedback.sweeps):
-            for slot in range(0, most, feedback.slots or max(1, most)):
-                yield from ((worker, slot) for worker, count in enumerate(places.tolist()) if count > slot)
+    def _turns(self, places: Tensor, c: int) -> list[tuple[int, int]]:
+        """Whose turn it is to fill places of class c in a sweep, and the first of them.
+
+        Slot by slot; within a slot the worker first whose stored order comes to the class first. So the places are
+        filled in the order in which prefixes of the workers' coresets take them, and what is kept when memory shrinks
+        is what an earlier stop would have picked.
+        """
+        own, classes = places[:, c].tolist(), places.shape[1]
+        together = self.settings.feedback.slots or max(1, *own)
+        order = sorted(range(len(own)), key=lambda worker: (c - first_turn(worker, classes)) % classes)
+        return [(i, slot) for slot in range(0, max(own), together) for i in order if own[i] > slot]
 
 
 @dataclass

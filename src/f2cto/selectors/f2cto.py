@@ -65,7 +65,7 @@ class F2cto:
             order = alpha.argsort(descending=True, stable=True)
         blocks = blocks_of(shard, classwise=self.settings.weighting.classwise)
         picks = [order[blocks.groups[order] == b][:size] for b, size in enumerate(blocks.sizes.tolist())]
-        indices = in_turn(picks, shard.first)
+        indices = in_turn(picks, shard.worker)
         weights = alpha[indices]
         total = weights.sum()
         return Coreset(indices, weights / total if total > 0 else torch.full_like(weights, 1 / len(weights)))

@@ -85,7 +85,7 @@ def _choose(settings: FedcsSettings, pooled: Message, shard: Shard, w: Tensor, r
     left = min(len(shard.y), round(shard.size / (1 - settings.last)))
     first = _lowest(contrast, shard, quotas(shard.y, left, shard.first))
     kept = first[contrast[first].argsort(stable=True)[: shard.size]]
-    return evenly(in_turn([kept[shard.y[kept] == c] for c in range(len(counts))], shard.first))
+    return evenly(in_turn([kept[shard.y[kept] == c] for c in range(len(counts))], shard.worker))
 
 
 def _lowest(contrast: Tensor, shard: Shard, places: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+GOLDEN = (5**0.5 - 1) / 2
+
 
 def quotas(y: Tensor, size: int, first: int = 0) -> Tensor:
     """Places per class 0..max(y), dealt out in turn over the classes that still have samples.
@@ -25,8 +27,18 @@ def quotas(y: Tensor, size: int, first: int = 0) -> Tensor:
     return dealt
 
 
-def in_turn(chosen: list[Tensor], first: int = 0) -> Tensor:
-    """Lists of picks, best first, merged in turn, so that every prefix is as balanced as can be."""
-    lists = chosen[first % len(chosen) :] + chosen[: first % len(chosen)]
+def first_turn(worker: int, classes: int) -> int:
+    """The class that a worker's stored order begins with.
+
+    Workers begin at different ones, so that the union of their prefixes is balanced, whatever their number and length:
+    multiples of the golden ratio, taken modulo one, are spread evenly however many they are.
+    """
+    return int(classes * (worker * GOLDEN % 1))
+
+
+def in_turn(chosen: list[Tensor], worker: int = 0) -> Tensor:
+    """The picks of each class, best first, merged in turn, so that every prefix is as balanced as can be."""
+    first = first_turn(worker, len(chosen))
+    lists = chosen[first:] + chosen[:first]
     rounds = max(len(picks) for picks in lists)
     return torch.stack([picks[r] for r in range(rounds) for picks in lists if r < len(picks)])

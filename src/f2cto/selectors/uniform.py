@@ -18,7 +18,7 @@ def balanced(shard: Shard, rng: Generator) -> Tensor:
     """The same number of every class, at random within it."""
     shuffled = _shuffled(shard, rng)
     places = quotas(shard.y, shard.size, shard.first)
-    return in_turn([shuffled[shard.y[shuffled] == c][:n] for c, n in enumerate(places.tolist())], shard.first)
+    return in_turn([shuffled[shard.y[shuffled] == c][:n] for c, n in enumerate(places.tolist())], shard.worker)
 
 
 def _shuffled(shard: Shard, rng: Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""A model that counts the samples that go through it: forwards, backwards, and backwards through a backward pass.
+"""A network that counts the samples that go through it: forwards, backwards, and backwards through a backward pass.
 
 The count sits in the graph, on an identity behind the logits, so that whoever differentiates is counted: autograd,
 `torch.func`, forward mode, a batch under `vmap`. A derivative that is prepared but never taken is not.
@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from f2cto.models import FlatModel
 
 
 @dataclass
@@ -97,16 +95,12 @@ class _Backward(torch.autograd.Function):
         return _Backward.apply(slope, counter), dims[0]  # type: ignore[no-untyped-call]
 
 
-class CountedModel(FlatModel):
-    """A model like another, with a count."""
+def counted(module: nn.Module, tally: Tally) -> nn.Module:
+    """The network itself; from now on it counts into `tally`, and so does every copy of it."""
 
-    def __init__(self, module: nn.Module, tally: Tally) -> None:
-        """Count into `tally`."""
-        super().__init__(module)
-        self._tally = tally
+    def count(_: nn.Module, __: object, logits: Tensor) -> Tensor:
+        same: Tensor = _Forward.apply(logits, Logits(tally, logits.shape[-1]))  # type: ignore[no-untyped-call]
+        return same
 
-    def logits(self, w: Tensor, x: Tensor) -> Tensor:
-        """The network's output, counted."""
-        logits = super().logits(w, x)
-        counted: Tensor = _Forward.apply(logits, Logits(self._tally, logits.shape[-1]))  # type: ignore[no-untyped-call]
-        return counted
+    module.register_forward_hook(count)
+    return module

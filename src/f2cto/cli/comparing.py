@@ -1,0 +1,229 @@
+"""`f2cto compare`: methods on the same data, seeds, budget and training, side by side."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from f2cto.config import SettingsError, assignment, build, merged, plain
+from f2cto.presets import read_preset
+
+if TYPE_CHECKING:
+    from f2cto.comparison_folder import ComparisonFolder
+    from f2cto.preparation import Prepared
+    from f2cto.records import Row
+    from f2cto.run_settings import RunSettings
+
+EXAMPLES = """examples:
+  f2cto compare --preset digits --methods f2cto,herding,random --seeds 3 --out runs/compared
+  f2cto compare --preset mnist-rehearsal --seeds 10 --jobs 2 --out runs/table --data-dir data
+  f2cto compare --preset mnist-rehearsal --methods f2cto,f2cto:local_rounds=5,none,all --out runs/rounds
+  f2cto compare --preset mnist-rehearsal --set rehearsal.memory=50 --set evaluation.auto_samples=200 --out runs/auto
+
+A comparison that was interrupted goes on where it stopped: give the same command again. `none` and `all` are bounds:
+nothing is rehearsed, or all former samples are.
+"""
+
+
+class Job(NamedTuple):
+    """One contender on one seed."""
+
+    settings: RunSettings
+    label: str
+    seed: int
+    data: Path
+    out: Path
+
+
+def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to itself)
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "compare",
+        help="methods side by side",
+        description="Compare methods: coresets of the same size, models trained and attacked in the same way.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--preset", default="digits", help="a preset's name or a settings file (default: digits)")
+    parser.add_argument("--methods", help="names of `f2cto list`, by commas (default: all, and the bounds)")
+    parser.add_argument("--seeds", type=int, default=5, help="how many: 0, 1, 2, … (default: 5)")
+    parser.add_argument("--out", type=Path, required=True, help="folder for records.jsonl and the tables")
+    parser.add_argument("--jobs", type=int, default=1, help="how many to run at a time (default: 1)")
+    parser.add_argument("--data-dir", type=Path, help="the folder with the named data sets; see `f2cto data`")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, e.g. workers=3")
+    parser.add_argument("--quiet", action="store_true", help="show no progress and no table")
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Compute what is missing, then write the tables."""
+    from f2cto.comparison import contender, stream  # noqa: PLC0415
+    from f2cto.comparison_folder import ComparisonFolder  # noqa: PLC0415
+    from f2cto.data.folder import data_folder  # noqa: PLC0415
+    from f2cto.run_settings import RunSettings  # noqa: PLC0415
+
+    if chosen.seeds < 1 or chosen.jobs < 1:
+        msg = f"--seeds and --jobs must be at least 1; got {chosen.seeds} and {chosen.jobs}."
+        raise SettingsError(msg)
+    values = read_preset(chosen.preset)
+    for text in chosen.set:
+        values = merged(values, assignment(text))
+    settings, data = build(RunSettings, values), data_folder(chosen.data_dir)
+    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method()))
+    stages = stream(settings, 0, data)
+    check(labels, stages)
+    for label in labels:
+        contender(label)
+    folder = ComparisonFolder(chosen.out)
+    folder.claim(plain(settings))
+    expected = len(stages) * attacks(stages)
+    done = folder.rows(expected)
+    known = {(row.method, row.seed) for row in done}
+    jobs = [
+        Job(settings, label, seed, data, chosen.out)
+        for seed in range(chosen.seeds)
+        for label in labels
+        if (label, seed) not in known
+    ]
+    console = Console(quiet=chosen.quiet)
+    failed = compute(jobs, chosen.jobs, folder, console)
+    show(folder, folder.rows(expected), console, command_line(chosen))
+    for job, reason in failed:
+        console.print(f"{job.label} failed on seed {job.seed}: {reason}", style="red", highlight=False, markup=False)
+    return 1 if failed else 0
+
+
+def command_line(chosen: argparse.Namespace) -> list[str]:
+    """The command as it can be given again."""
+    methods = ["--methods", chosen.methods] if chosen.methods else []
+    settings = [part for text in chosen.set for part in ("--set", text)]
+    return ["f2cto", "compare", "--preset", chosen.preset, *methods, "--seeds", str(chosen.seeds), *settings]
+
+
+def every_method() -> list[str]:
+    """All methods, and the bounds."""
+    from f2cto.comparison import BOUNDS  # noqa: PLC0415
+    from f2cto.selectors.catalogue import METHODS  # noqa: PLC0415
+
+    return [*METHODS, *BOUNDS]
+
+
+def check(labels: Sequence[str], stages: Sequence[Prepared]) -> None:
+    """Refuse what has no meaning here."""
+    if len(stages) == 1 and "none" in labels:
+        msg = "With one task there is nothing to rehearse, hence no bound `none`; leave it out of --methods."
+        raise SettingsError(msg)
+
+
+def attacks(stages: Sequence[Prepared]) -> int:
+    """How many attacks judge a final model; those that cannot be run are found here."""
+    judged, first = stages[0].settings.evaluation, stages[0]
+    try:
+        return len(judged.attacks(first.valid)) + len(judged.strong_attacks(first.valid, len(first.classes)))
+    except (ValueError, ImportError) as error:
+        raise SettingsError(str(error)) from error
+
+
+def compute(jobs: Sequence[Job], count: int, folder: ComparisonFolder, console: Console) -> list[tuple[Job, str]]:
+    """Run all jobs, write each as it ends; gives those that failed and why."""
+    failed = []
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.completed}/{task.total}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        bar = progress.add_task("comparing", total=len(jobs))
+        for job, rows in finished(jobs, count):
+            if isinstance(rows, str):
+                failed.append((job, rows))
+            else:
+                folder.add(rows)
+            progress.update(bar, advance=1, description=f"{job.label}, seed {job.seed}")
+    return failed
+
+
+def finished(jobs: Sequence[Job], count: int) -> Iterator[tuple[Job, list[Row] | str]]:
+    """The jobs with their rows or the reason why there are none, in the order in which they end."""
+    if count == 1:
+        _one_process(1)
+        yield from ((job, _tried(job)) for job in jobs)
+        return
+    # Spawned, not forked: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(count, get_context("spawn"), _one_process, (count,)) as pool:
+        waiting: dict[Future[list[Row] | str], Job] = {}
+        left = iter(jobs)
+        try:
+            while True:
+                for job in left:
+                    waiting[pool.submit(_tried, job)] = job
+                    if len(waiting) == 2 * count:
+                        break
+                if not waiting:
+                    return
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    yield waiting.pop(future), future.result()
+        except BrokenProcessPool as error:
+            msg = "A process was killed, perhaps for want of memory; give the command again, with fewer --jobs."
+            raise OSError(msg) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _one_process(count: int) -> None:
+    """Share the cores: small passes are slower on many threads, and other jobs have their own."""
+    import torch  # noqa: PLC0415
+
+    from f2cto import hardware  # noqa: PLC0415
+
+    torch.set_num_threads(max(1, hardware.cores() // max(count, 2)))
+
+
+def _tried(job: Job) -> list[Row] | str:
+    """The rows of a job, or why there are none: one that fails must not stop the others."""
+    from f2cto.comparison import cell, contender  # noqa: PLC0415
+    from f2cto.comparison_folder import ComparisonFolder  # noqa: PLC0415
+
+    try:
+        return cell(_stages(job.settings, job.seed, job.data), contender(job.label), ComparisonFolder(job.out))
+    except (ValueError, ArithmeticError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+_recent: dict[str, list[Prepared]] = {}
+
+
+def _stages(settings: RunSettings, seed: int, data: Path) -> list[Prepared]:
+    """The tasks of a seed; jobs come seed by seed, so that the last ones are kept."""
+    from f2cto.comparison import stream  # noqa: PLC0415
+
+    key = repr((settings, seed, data))
+    if key not in _recent:
+        _recent.clear()
+        _recent[key] = stream(settings, seed, data)
+    return _recent[key]
+
+
+def show(folder: ComparisonFolder, rows: Sequence[Row], console: Console, command: Sequence[str]) -> None:
+    """Write the tables and the picture, and show what they say."""
+    from f2cto.records import provenance  # noqa: PLC0415
+    from f2cto.report.comparison import compare  # noqa: PLC0415
+    from f2cto.report.comparison_plot import picture  # noqa: PLC0415
+    from f2cto.report.comparison_text import csv_text, latex, markdown  # noqa: PLC0415
+
+    if not rows:
+        console.print("There is nothing to compare yet.")
+        return
+    found, origin = compare(rows), provenance(command)
+    versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
+    head = f"`{origin['command']}`  \n{origin['date']}, {versions}; all settings: settings.toml\n\n"
+    folder.write("table.md", head + markdown(found))
+    folder.write("table.csv", csv_text(found))
+    folder.write("table.tex", latex(found))
+    folder.write("table.svg", picture(found))
+    console.print(markdown(found), highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Written to {folder.path}: records.jsonl, table.md, .csv, .tex, .svg.", highlight=False)

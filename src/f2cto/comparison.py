@@ -1,0 +1,128 @@
+"""Comparing methods: who takes part, and what one of them is worth on one seed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from f2cto.config import SettingsError, assignment, build, merged, plain
+from f2cto.counting import Tally, counted
+from f2cto.models import fresh
+from f2cto.preparation import Prepared, prepare_stream
+from f2cto.randomness import derived_seed, generator
+from f2cto.records import Row
+from f2cto.rehearsal import EVERYTHING, NOTHING, Memory, Picked, rehearse
+from f2cto.run_settings import RunSettings
+from f2cto.selection import select
+from f2cto.selectors.catalogue import METHODS, method
+from f2cto.selectors.f2cto_settings import F2ctoSettings
+
+BOUNDS = {"none": NOTHING, "all": EVERYTHING}  # what no method can be worse or better than, about
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method, or a bound, with what differs from its settings."""
+
+    label: str  # as it is called in tables: `f2cto:local_rounds=5`
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def configured(self, settings: RunSettings) -> RunSettings:
+        """The settings with this contender's own in their place."""
+        if not self.changes:
+            return settings
+        if METHODS[self.name].settings is F2ctoSettings:
+            return replace(settings, f2cto=build(F2ctoSettings, merged(plain(settings.f2cto), self.changes), "f2cto."))
+        return replace(settings, methods=merged(settings.methods, {self.name: self.changes}))
+
+
+class Store(Protocol):
+    """Remembers coresets that were found, so that a comparison goes on where it was cut off."""
+
+    def find(self, label: str, seed: int, task: int) -> Picked | None:
+        """What was found before."""
+
+    def keep(self, label: str, seed: int, task: int, picked: Picked) -> None:
+        """Remember."""
+
+
+class Forgetful:
+    """Remembers nothing."""
+
+    def find(self, label: str, seed: int, task: int) -> Picked | None:  # noqa: ARG002
+        """Nothing."""
+        return None
+
+    def keep(self, label: str, seed: int, task: int, picked: Picked) -> None:
+        """Nothing is kept."""
+
+
+def contender(label: str) -> Contender:
+    """Who takes part under a label: a method's name, `none`, `all`, or `name:setting=value:setting=value`."""
+    name, *changes = label.split(":")
+    if name in BOUNDS:
+        if changes:
+            msg = f"`{name}` has no settings; got `{label}`."
+            raise SettingsError(msg)
+        return Contender(label, name)
+    method(name)
+    values: dict[str, Any] = {}
+    for change in changes:
+        values = merged(values, assignment(change))
+    found = Contender(label, name, values)
+    found.configured(RunSettings())  # what cannot be built is refused here, not hours later
+    return found
+
+
+def stream(settings: RunSettings, seed: int, folder: Path) -> list[Prepared]:
+    """The tasks of one seed, the same for every contender."""
+    if settings.evaluation.draws == 0:
+        msg = "A comparison judges models, so `evaluation.draws` must be at least 1; got 0."
+        raise SettingsError(msg)
+    stages = prepare_stream(replace(settings, seed=seed), folder)
+    memory = settings.rehearsal.memory
+    if 1 < len(stages) > memory + 1:
+        msg = f"{len(stages)} tasks need room for {len(stages) - 1} samples; got `rehearsal.memory` = {memory}."
+        raise SettingsError(msg)
+    return stages
+
+
+def cell(stages: Sequence[Prepared], who: Contender, store: Store | None = None) -> list[Row]:
+    """What one contender reaches on one seed: a row for every task and attack."""
+    if who.name in BOUNDS:
+        return rehearse(stages, who.label, BOUNDS[who.name])
+    saved = store or Forgetful()
+
+    def pick(task: int, on: Prepared, budgets: Sequence[int]) -> Picked:
+        seed = on.settings.seed
+        found = saved.find(who.label, seed, task) or picked(who, on, budgets, derived_seed(seed, 11, task))
+        saved.keep(who.label, seed, task, found)
+        return found
+
+    return rehearse(stages, who.label, Memory(pick))
+
+
+def picked(who: Contender, on: Prepared, budgets: Sequence[int], seed: int) -> Picked:
+    """A contender's coresets of one task, with the count of what they cost."""
+    settings, tally, began = who.configured(on.settings), Tally(), time.monotonic()
+    found = select(
+        on.shards,
+        budgets,
+        model=counted(fresh(on.network, generator(on.settings.seed, 1)), tally),
+        settings=settings.of(who.name),
+        seed=seed,
+        method=who.name,
+        valid=on.valid,
+        radius=settings.f2cto.perturbation.train_radius,
+        device=settings.network.device,
+    )
+    return Picked(
+        [rows.tolist() for rows in found.indices],
+        seconds=time.monotonic() - began,
+        floats=round(found.traffic.floats_per_worker),
+        passes=tally.forward + tally.backward + tally.second,
+    )

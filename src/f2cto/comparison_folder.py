@@ -1,0 +1,107 @@
+"""A comparison's folder: every finished part is written at once, and a comparison that was cut off goes on from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from f2cto.config import SettingsError, read_toml
+from f2cto.folder import write_whole
+from f2cto.records import Row
+from f2cto.rehearsal import Picked
+
+RECORDS, SETTINGS = "records.jsonl", "settings.toml"
+
+
+class ComparisonFolder:
+    """`records.jsonl` grows by the rows of a contender and seed at a time; `coresets/` holds what was selected."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the folder, or go on with what it holds."""
+        self.path = path
+        try:
+            (path / "coresets").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"Cannot write to {path}: {error.strerror}."
+            raise SettingsError(msg) from error
+
+    def claim(self, settings: Mapping[str, Any]) -> None:
+        """Write the settings; a folder made with other settings is refused, since rows would not be comparable."""
+        file = self.path / SETTINGS
+        if file.exists() and (changed := _differences(read_toml(file), settings)):
+            msg = (
+                f"{self.path} was made with other settings ({', '.join(changed[:3])}); choose another --out, "
+                "or remove the folder."
+            )
+            raise SettingsError(msg)
+        write_whole(file, tomli_w.dumps(dict(settings)).encode())
+
+    def rows(self, expected: int) -> list[Row]:
+        """The rows of all parts that are complete, with so many rows each; what a killed process left is dropped."""
+        file = self.path / RECORDS
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        found = [row for line in lines if (row := _parsed(line)) is not None]
+        counts = Counter((row.method, row.seed) for row in found)
+        whole = [row for row in found if counts[row.method, row.seed] == expected]
+        if len(whole) < len(lines):
+            write_whole(file, "".join(map(_line, whole)).encode())
+        return whole
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """One more part, on the disk before this returns."""
+        with (self.path / RECORDS).open("a", encoding="utf-8") as file:
+            file.write("".join(map(_line, rows)))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def write(self, name: str, text: str) -> None:
+        """A file made from the rows."""
+        write_whole(self.path / name, text.encode())
+
+    def find(self, label: str, seed: int, task: int) -> Picked | None:
+        """Coresets that were selected before."""
+        file = self._coreset(label, seed, task)
+        if not file.exists():
+            return None
+        try:
+            return Picked(**json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            return None  # written by another version: select again
+
+    def keep(self, label: str, seed: int, task: int, picked: Picked) -> None:
+        """Coresets, so that their selection need not be repeated."""
+        write_whole(self._coreset(label, seed, task), json.dumps(asdict(picked)).encode())
+
+    def _coreset(self, label: str, seed: int, task: int) -> Path:
+        safe = "".join(c if c.isalnum() or c in "+-=." else "_" for c in label)
+        return self.path / "coresets" / f"{safe}-seed{seed}-task{task}.json"
+
+
+def _line(row: Row) -> str:
+    return json.dumps(asdict(row)) + "\n"
+
+
+def _parsed(line: str) -> Row | None:
+    try:
+        return Row(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
+
+
+def _differences(former: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> list[str]:
+    """The settings that differ, as dotted paths."""
+    found = []
+    for key in sorted({*former, *now}):
+        a, b = former.get(key), now.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += _differences(a, b, f"{path}{key}.")
+        elif a != b:
+            found.append(path + key)
+    return found
