@@ -72,7 +72,7 @@ def scale(found: Mapping[str, Comparison]) -> Answer:
         Panel(ATTACKS[attack], "workers", ACCURACY, _lines({float(n): c for n, c in counted.items()}, attack))
         for attack in ATTACKS
     ]
-    note = "Every worker keeps the same number of samples, so what is kept grows with the number of workers."
+    note = "All workers together keep the same number of samples, however many they are; HAPT as its preset says."
     return Answer("\n".join(["# More and more workers\n", *tables, note, ""]), panels, _figures(found))
 
 

@@ -38,8 +38,10 @@ from f2cto.run_settings import RunSettings
 LOCAL = ("random", "balanced", "herding", "facility", "easy")
 OURS = ("f2cto", "f2cto-ef")
 WORKERS = (10, 50, 100, 200)
+KEPT = 1000  # samples kept by all workers together, however many they are
 LOCAL_ROUNDS = (1, 2, 5, 10)
 SIZES = ("0.01", "0.02", "0.05", "0.1", "0.2", "0.5")
+ALL_STEPS = (300, 1500, 6000)
 REGIMES = {
     "as it is": (),
     "dirichlet:0.3": ("partition=dirichlet:0.3",),
@@ -89,14 +91,15 @@ class Question:
 def scale_runs(preset: str) -> list[Run]:
     """The same data over more and more workers; with the standard preset also people with a telephone each."""
     methods = (*LOCAL, "gcfl", *OURS)
-    runs = [Run(str(workers), preset, methods, (f"workers={workers}",)) for workers in WORKERS]
+    runs = [Run(str(n), preset, methods, (f"workers={n}", f"size={KEPT // n}")) for n in WORKERS]
     return [*runs, Run("HAPT, 30 people", "hapt-small", methods)] if preset == QUESTIONS["scale"].preset else runs
 
 
 def budget_runs(preset: str) -> list[Run]:
-    """Coresets of all sizes, and all data."""
+    """Coresets of all sizes, and all data: trained on as long as a coreset, and so much longer as selection takes."""
     methods = ("f2cto-ef", "f2cto", "random", "herding")
-    return [*(Run(size, preset, methods, (f"size={size}",)) for size in SIZES), Run("all", preset, ("all",))]
+    longer = [Run(f"all, {n} steps", preset, ("all",), (f"training.steps={n}",)) for n in ALL_STEPS]
+    return [*(Run(size, preset, methods, (f"size={size}",)) for size in SIZES), *longer]
 
 
 def answer_budget(found: Mapping[Run, Comparison]) -> Answer:

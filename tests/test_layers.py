@@ -60,6 +60,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"selection", "selectors"},
     },
     "comparison_folder": {"config", "folder", "records", "rehearsal"},
+    "tuning_spaces": set(),
+    "tuning_tpe": {"config", "tuning_spaces"},
+    "tuning": {
+        *{"comparison", "config", "evaluation", "preparation", "randomness", "records", "run_settings", "selectors"},
+        *{"tuning_spaces"},
+    },
     "resnet": set(),
     "bench": {
         *{"attacks", "counting", "data", "federation", "hardware", "hypergradient", "message", "models"},
@@ -86,6 +92,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "selection",
         "selectors",
         "trilevel",
+        *{"tuning", "tuning_spaces", "tuning_tpe"},
     },
 }
 MODULES = sorted(SRC.rglob("*.py"))

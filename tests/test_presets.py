@@ -14,6 +14,13 @@ from f2cto.presets import preset_names, read_preset
 from f2cto.run_settings import RunSettings
 from testing import published_tables, publishers
 
+EXPERIMENTS = (
+    "mnist-rehearsal",
+    "mnist-rehearsal-large",
+    "mnist-budget",
+    "cifar100-rehearsal",
+    "tiny-imagenet-rehearsal",
+)
 DATA = ("cifar100", "edge-iiotset", "hapt", "mnist", "tiny-imagenet", "unsw-nb15")
 
 
@@ -56,7 +63,16 @@ def test_smoke_runs_from_the_publisher_to_the_table(name: str, folder: Path) -> 
 
 
 def test_every_data_set_comes_in_three_sizes() -> None:
-    assert set(preset_names()) == {"digits", *(f"{d}-{s}" for d in DATA for s in ("smoke", "small", "paper"))}
+    sizes = {f"{d}-{s}" for d in DATA for s in ("smoke", "small", "paper")}
+    assert set(preset_names()) == {"digits", *EXPERIMENTS, *sizes}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_presets_of_experiments_attack_as_they_train(name: str) -> None:
+    settings = build(RunSettings, read_preset(name))
+    assert settings.evaluation.radius == settings.f2cto.perturbation.train_radius
+    assert settings.evaluation.draws == 1
+    assert settings.rehearsal.memory >= settings.data.scenario.tasks - 1
 
 
 # The settings table: N, eta_alpha, eta_q, eta_w, eta_p, c1, c2, c3, eps_F, eps_P, R, R^.

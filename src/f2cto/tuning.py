@@ -80,10 +80,27 @@ class Search:
 
     def contender(self, changes: Mapping[str, Value]) -> Contender:
         """The method with changed settings."""
-        values: dict[str, Any] = {}
+        return Contender(self.method, self.method, self.changed(changes) if changes else {})
+
+    def changed(self, changes: Mapping[str, Value]) -> dict[str, Any]:
+        """All settings of the method, some of them changed.
+
+        All, because a group of which only some are given takes the others from its class, and methods have groups with
+        defaults of their own: `pretraining.local` has other steps than `Training`.
+        """
+        values = self.own()
         for key, value in changes.items():
             values = merged(values, nested(key, value))
-        return Contender(self.method, self.method, values)
+        return values
+
+    def own(self) -> dict[str, Any]:
+        """All settings of the method."""
+        given = self.settings.of(self.method)
+        return plain(build(METHODS[self.method].settings, given) if isinstance(given, Mapping) else given)
+
+    def started_from(self, own: Mapping[str, Any]) -> Search:
+        """The same search with the method's settings as they once were."""
+        return replace(self, settings=Contender(self.method, self.method, own).configured(self.settings))
 
 
 def on_validation(settings: RunSettings, objective: str) -> RunSettings:
@@ -144,8 +161,7 @@ def points(search: Search, trials: Sequence[Trial]) -> list[Point]:
 
 def present(search: Search) -> list[Any]:
     """What is set at present, in every dimension."""
-    given = search.settings.of(search.method)
-    values = plain(build(METHODS[search.method].settings, given) if isinstance(given, Mapping) else given)
+    values = search.own()
     return [_at(values, dimension.key) for dimension in search.space]
 
 
@@ -181,3 +197,10 @@ def best(trials: Sequence[Trial]) -> Trial:
         msg = f"None of {len(trials)} trials could be carried out, so that none is best."
         raise ValueError(msg)
     return max(whole, key=lambda trial: (trial.score, -trial.number))
+
+
+def settled(search: Search, trial: Trial) -> dict[str, Any]:
+    """What a trial had set, in all groups that the space speaks of; whole groups, as `Search.changed` says why."""
+    values = search.changed(trial.changes)
+    keys = [key for dimension in search.space for key in (dimension.key, *dimension.follows)]
+    return {group: values[group] for group in dict.fromkeys(key.split(".")[0] for key in keys)}

@@ -27,7 +27,10 @@ from testing.shards import federation
 
 # No filter, no attack, one proxy that is not trained: what is matched can be written down.
 BARE = ErrorFeedbackSettings(
-    filtering=Filtering(rounds=0), proxies=Proxies(count=1, steps=0), attacks=Attacks(radius=0.0, steps=0)
+    filtering=Filtering(rounds=0),
+    proxies=Proxies(count=1, steps=0),
+    feedback=Feedback(sweeps=2),
+    attacks=Attacks(radius=0.0, steps=0),
 )
 SHORT = ErrorFeedbackSettings(filtering=Filtering(rounds=6, since=3), proxies=Proxies(count=2, steps=2))
 
@@ -68,6 +71,12 @@ def test_the_error_that_is_passed_on_is_what_the_coreset_leaves() -> None:
     assert len(result.solution.history) == 3 * 2 * 6
     told = [result.solution.history[12 * (c + 1) - 1].objective for c in range(3)]
     assert told == pytest.approx(left(shards, rows_of(result.coresets)), rel=1e-3, abs=1e-9)
+
+
+def test_a_prefix_of_what_one_sweep_stores_is_what_a_smaller_memory_would_hold() -> None:
+    settings = replace(BARE, feedback=Feedback(sweeps=1))
+    small, large = (rows_of(selected(settings, federation(size=size)).coresets) for size in (3, 6))
+    assert [rows.tolist() for rows in small] == [rows[:3].tolist() for rows in large]
 
 
 def test_picks_match_better_than_chance() -> None:

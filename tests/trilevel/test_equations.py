@@ -258,7 +258,7 @@ def test_eq_14_moves_p() -> None:
 def test_update_is_gauss_seidel() -> None:
     """Each variable sees the new values of those before it; p sees the worker's own projected step of w."""
     close_to_the_border = replace(PROBLEM, sets=replace(PROBLEM.sets, W=L2Ball(0.3)))
-    state = WorkerState(t=0, at=AT, refined=KNOWN)
+    state = WorkerState(t=0, at=AT, refined=KNOWN, mean_alpha=AT.alpha)
     done = update(close_to_the_border, state, W_HAT, SETTINGS)
     at = replace(AT, alpha=update_alpha(PROBLEM, AT, KNOWN, SETTINGS))
     at = replace(at, q=update_q(PROBLEM, at, KNOWN, SETTINGS))
@@ -295,7 +295,7 @@ def test_eq_16_stationarity_gap() -> None:
 def test_exact_form_keeps_perturbations_at_the_maximisers() -> None:
     """With q = q*, p = p* the terms of rho_1 and rho_3 vanish: alpha and w see rho_2 only."""
     exact = replace(SETTINGS, exact=True)
-    done = update(PROBLEM, WorkerState(t=3, at=AT, refined=KNOWN), W_HAT, exact)
+    done = update(PROBLEM, WorkerState(t=3, at=AT, refined=KNOWN, mean_alpha=AT.alpha), W_HAT, exact)
     slope_alpha = -LAMBDA * vector(1.0, 0.0) + 1.5 * (loss(W, P_STAR) - loss(W_HAT, P_HAT))
     moved = ALPHA - ETA.alpha * slope_alpha
     alpha = moved + (1 - moved.sum()) / 2
@@ -351,13 +351,18 @@ def test_random_start_is_inside_and_from_the_given_generator() -> None:
 
 
 def test_frozen_alpha_stays() -> None:
-    done = update(PROBLEM, WorkerState(t=0, at=AT, refined=KNOWN), W_HAT, replace(SETTINGS, frozen_alpha=True))
+    done = update(
+        PROBLEM,
+        WorkerState(t=0, at=AT, refined=KNOWN, mean_alpha=AT.alpha),
+        W_HAT,
+        replace(SETTINGS, frozen_alpha=True),
+    )
     assert torch.equal(done.state.at.alpha, ALPHA)
     assert not torch.equal(done.state.at.q, Q)
 
 
 def test_local_round_is_an_iteration_without_the_master() -> None:
-    state = WorkerState(t=0, at=AT, refined=KNOWN)
+    state = WorkerState(t=0, at=AT, refined=KNOWN, mean_alpha=AT.alpha)
     after = local_round(PROBLEM, state, SETTINGS, Generator())
     known = refined(PROBLEM, AT, KNOWN, 0, SETTINGS, Generator())
     done = update(PROBLEM, replace(state, refined=known), known.w_hat, SETTINGS)
@@ -375,3 +380,13 @@ def test_interior_decides_p_star_where_alpha_is_zero() -> None:
     decided = refine_p(PROBLEM, at, start, replace(settings, interior=1e-3))
     close(decided[0], letter[0])
     close(decided[1], 0.25 * grad_p(W, start, HALF)[1].sign())
+
+
+def test_the_mean_of_the_weights_counts_iteration_s_s_times() -> None:
+    state, seen = WorkerState(t=0, at=AT, refined=KNOWN, mean_alpha=AT.alpha), []
+    for _ in range(4):
+        state = update(PROBLEM, state, W_HAT, SETTINGS).state
+        seen.append(state.at.alpha)
+    assert len({tuple(alpha.tolist()) for alpha in seen}) > 1  # else any mean would do
+    expected = sum(s * alpha for s, alpha in enumerate(seen, start=1)) / 10
+    torch.testing.assert_close(state.mean_alpha, expected)

@@ -54,7 +54,8 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
     )
     parser.add_argument("--preset", default="digits", help="a preset's name or a settings file (default: digits)")
     parser.add_argument("--methods", help="names of `f2cto list`, by commas (default: all, and the bounds)")
-    parser.add_argument("--seeds", type=int, default=5, help="how many: 0, 1, 2, … (default: 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="how many (default: 5)")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="count them from N on (default: 0)")
     parser.add_argument("--out", type=Path, required=True, help="folder for records.jsonl and the tables")
     parser.add_argument("--jobs", type=int, default=1, help="how many to run at a time (default: 1)")
     parser.add_argument("--data-dir", type=Path, help="the folder with the named data sets; see `f2cto data`")
@@ -70,15 +71,16 @@ def run(chosen: argparse.Namespace) -> int:
     from f2cto.data.folder import data_folder  # noqa: PLC0415
     from f2cto.run_settings import RunSettings  # noqa: PLC0415
 
-    if chosen.seeds < 1 or chosen.jobs < 1:
-        msg = f"--seeds and --jobs must be at least 1; got {chosen.seeds} and {chosen.jobs}."
+    if min(chosen.seeds, chosen.jobs) < 1 or chosen.first_seed < 0:
+        msg = f"--seeds and --jobs must be at least 1, --first-seed at least 0; got {chosen.seeds}, {chosen.jobs} and "
+        msg += f"{chosen.first_seed}."
         raise SettingsError(msg)
     values = read_preset(chosen.preset)
     for text in chosen.set:
         values = merged(values, assignment(text))
     settings, data = build(RunSettings, values), data_folder(chosen.data_dir)
     labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method()))
-    stages = stream(settings, 0, data)
+    stages = stream(settings, chosen.first_seed, data)
     check(labels, stages)
     for label in labels:
         contender(label)
@@ -89,7 +91,7 @@ def run(chosen: argparse.Namespace) -> int:
     known = {(row.method, row.seed) for row in done}
     jobs = [
         Job(settings, label, seed, data, chosen.out)
-        for seed in range(chosen.seeds)
+        for seed in range(chosen.first_seed, chosen.first_seed + chosen.seeds)
         for label in labels
         if (label, seed) not in known
     ]
@@ -105,7 +107,8 @@ def command_line(chosen: argparse.Namespace) -> list[str]:
     """The command as it can be given again."""
     methods = ["--methods", chosen.methods] if chosen.methods else []
     settings = [part for text in chosen.set for part in ("--set", text)]
-    return ["f2cto", "compare", "--preset", chosen.preset, *methods, "--seeds", str(chosen.seeds), *settings]
+    first = ["--first-seed", str(chosen.first_seed)] if chosen.first_seed else []
+    return ["f2cto", "compare", "--preset", chosen.preset, *methods, "--seeds", str(chosen.seeds), *first, *settings]
 
 
 def every_method() -> list[str]:

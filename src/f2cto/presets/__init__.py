@@ -1,23 +1,27 @@
 """Named settings: one TOML file each, read from the installed package.
 
-What `f2cto tune --save` chose for a preset stands beside it in a file of its own, `NAME.tuned.toml`, and is read on top.
+What `f2cto tune --save` chose for a preset stands beside it in a file of its own, `NAME.tuned.toml`, read on top of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from f2cto.config import SettingsError, merged, read_toml
 
-
 TUNED = ".tuned.toml"
 
 
 def preset_names() -> list[str]:
     """The presets that come with the package."""
-    names = (f.name for f in files(__name__).iterdir())
+    return presets_among(f.name for f in files(__name__).iterdir())
+
+
+def presets_among(names: Iterable[str]) -> list[str]:
+    """The presets among files; what was tuned is a part of one."""
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and not name.endswith(TUNED))
 
 

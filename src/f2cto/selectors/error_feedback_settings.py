@@ -17,8 +17,8 @@ class Target(StrEnum):
 class Filtering:
     """Robust training on everything, which shows the samples that stay worse than chance."""
 
-    rounds: int = 120  # 0: no filter
-    since: int = 40  # the first round whose losses count
+    rounds: int = 45  # 0: no filter
+    since: int = 15  # the first round whose losses count
     rate: float = 0.1
     momentum: float = 0.9
     least: float = 0.4  # the share of each class on each worker that is kept in any case
@@ -54,7 +54,7 @@ class Proxies:
 class Feedback:
     """How places are filled."""
 
-    sweeps: int = 2  # the first fills, the others refine
+    sweeps: int = 1  # the first fills, the others refine
     slots: int = 1  # places of a class that a worker fills in its turn; 0: all
     probe: float = 0.5  # h, the length of the step by which losses show a gradient's direction
 

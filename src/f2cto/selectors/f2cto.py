@@ -58,7 +58,7 @@ class F2cto:
 
     def coreset(self, shard: Shard, state: WorkerState) -> Coreset:
         """The largest weights of each block, or a greedy choice where weights were frozen."""
-        alpha = state.at.alpha
+        alpha = state.mean_alpha if self.settings.choice is Choice.AVERAGE else state.at.alpha
         if self.settings.choice is Choice.GREEDY:
             order = greedy_match(shard, state.at.w, state.refined.p_star)
         else:
@@ -112,15 +112,16 @@ class CoresetProgram:
         """The states of the single workers."""
         count = len(joined.shards)
         at, known = state.at, state.refined
-        columns = (at.alpha * count, at.q, at.p, known.p_star, known.q_star, known.p_hat)
+        columns = (at.alpha * count, at.q, at.p, known.p_star, known.q_star, known.p_hat, state.mean_alpha * count)
         parts = zip(*(torch.split_with_sizes(column, joined.counts) for column in columns), strict=True)
         return [
             WorkerState(
                 t=state.t,
                 at=Point(alpha=alpha, q=q, w=at.w, p=p),
                 refined=Refined(p_star=p_star, q_star=q_star, w_hat=known.w_hat, p_hat=p_hat),
+                mean_alpha=mean,
             )
-            for alpha, q, p, p_star, q_star, p_hat in parts
+            for alpha, q, p, p_star, q_star, p_hat, mean in parts
         ]
 
     def replies(self, joined: Team, reply: Message) -> list[Message]:

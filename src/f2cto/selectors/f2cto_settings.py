@@ -41,7 +41,8 @@ class Form(StrEnum):
 class Choice(StrEnum):
     """How the coreset is read off at the end."""
 
-    TOP = "top"  # the largest weights
+    TOP = "top"  # the largest weights of the last iteration
+    AVERAGE = "average"  # the largest weights on average, later iterations counting more
     GREEDY = "greedy"  # greedy gradient matching under the trained model, where weights were frozen
 
 

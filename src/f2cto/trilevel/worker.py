@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Generator, Tensor
 
 from f2cto.descent import projected_step
@@ -21,6 +22,7 @@ class WorkerState:
     t: int
     at: Point  # alpha^t, q^t, w^t, p^t; w^t is the worker's copy of the shared parameters
     refined: Refined
+    mean_alpha: Tensor  # of alpha^1 … alpha^t, where alpha^s weighs s: late iterates count, no single one decides
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ def start(problem: LocalProblem, at: Point) -> WorkerState:
     """The state before the first iteration; the first synchronisation sets w^."""
     sets = problem.sets
     at = replace(at, alpha=sets.A.project(at.alpha), q=sets.Q.project(at.q), p=sets.P.project(at.p))
-    return WorkerState(t=0, at=at, refined=Refined(p_star=at.p, q_star=at.q, w_hat=at.w, p_hat=at.p))
+    known = Refined(p_star=at.p, q_star=at.q, w_hat=at.w, p_hat=at.p)
+    return WorkerState(t=0, at=at, refined=known, mean_alpha=at.alpha)
 
 
 def refine(problem: LocalProblem, state: WorkerState, settings: Settings, rng: Generator) -> WorkerState:
@@ -61,7 +64,7 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
         there = replace(at, w=sets.W.project(w))
         at = replace(at, p=update_p(at, sets, slopes.p(there, known, c), settings))
     return Update(
-        state=WorkerState(t=state.t + 1, at=at, refined=known),
+        state=WorkerState(state.t + 1, at, known, torch.lerp(state.mean_alpha, at.alpha, 2 / (state.t + 2))),
         w=w,
         objective=objective,
         moves=moves(state.at, at, settings.eta, exact=settings.exact),
