@@ -90,7 +90,7 @@ class Question:
 
 def scale_runs(preset: str) -> list[Run]:
     """The same data over more and more workers; with the standard preset also people with a telephone each."""
-    methods = (*LOCAL, "gcfl", *OURS)
+    methods = (*LOCAL, *OURS)
     runs = [Run(str(n), preset, methods, (f"workers={n}", f"size={KEPT // n}")) for n in WORKERS]
     return [*runs, Run("HAPT, 30 people", "hapt-small", methods)] if preset == QUESTIONS["scale"].preset else runs
 
@@ -99,7 +99,9 @@ def budget_runs(preset: str) -> list[Run]:
     """Coresets of all sizes, and all data: trained on as long as a coreset, and so much longer as selection takes."""
     methods = ("f2cto-ef", "f2cto", "random", "herding")
     longer = [Run(f"all, {n} steps", preset, ("all",), (f"training.steps={n}",)) for n in ALL_STEPS]
-    return [*(Run(size, preset, methods, (f"size={size}",)) for size in SIZES), *longer]
+    # Steps and noise of the weights are in units of 1/K; what suits them is the mean weight 1/M (docs/settings.md).
+    steps = {size: (f"f2cto.weighting.step={size}", f"f2cto.weighting.noise={2 * float(size):g}") for size in SIZES}
+    return [*(Run(size, preset, methods, (f"size={size}", *steps[size])) for size in SIZES), *longer]
 
 
 def answer_budget(found: Mapping[Run, Comparison]) -> Answer:

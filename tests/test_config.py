@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import tomli_w
 from f2cto.config import SettingsError, assignment, build, merged, plain, read_toml
 from f2cto.presets import preset_names, read_preset
 from f2cto.run_settings import RunSettings
+from f2cto.selectors.bcsr import BcsrSettings
 
 
 @pytest.mark.filterwarnings("ignore:.*short of the radius")  # as printed
@@ -53,7 +55,7 @@ def test_the_one_above_wins() -> None:
         ({"workers": 2.5}, "`workers` must be a whole number"),
         ({"workers": True}, "`workers` must be a whole number"),
         ({"f2cto": {"proxy": {"waits": 1}}}, "`f2cto.proxy.waits` must be true or false"),
-        ({"f2cto": {"choice": "best"}}, "`f2cto.choice` must be one of top, greedy; got 'best'"),
+        ({"f2cto": {"choice": "best"}}, "`f2cto.choice` must be one of top, average, greedy; got 'best'"),
         ({"f2cto": 3}, "`f2cto` is a group of settings; set one of its keys, such as `f2cto.weighting`"),
         ({"network": {"hidden": 100}}, "`network.hidden` must be a list"),
         ({"network": {"hidden": [1.5]}}, r"`network.hidden\[0\]` must be a whole number"),
@@ -94,3 +96,10 @@ def test_bad_files(tmp_path: Path) -> None:
         read_preset(str(tmp_path / "missing.toml"))
     with pytest.raises(SettingsError, match=r"no preset `none`; there are .*digits"):
         read_preset("none")
+
+
+def test_a_group_that_is_set_in_part_keeps_the_rest_of_its_owner_s_default() -> None:
+    """Not of its class: BCSR's shared model is not attacked in training, where that of others is."""
+    found = build(BcsrSettings, {"pretraining": {"rounds": 5}})
+    assert found.pretraining == replace(BcsrSettings().pretraining, rounds=5)
+    assert not found.pretraining.robust

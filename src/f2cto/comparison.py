@@ -118,6 +118,7 @@ def picked(who: Contender, on: Prepared, budgets: Sequence[int], seed: int) -> P
         method=who.name,
         valid=on.valid,
         radius=settings.f2cto.perturbation.train_radius,
+        balance=settings.data.balance,
         device=settings.network.device,
     )
     return Picked(

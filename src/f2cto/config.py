@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -31,6 +31,7 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     for key in values:
         if key not in known:
             raise SettingsError(_unknown(path, key, known))
+    values = {f.name: _completed(f, values[f.name]) for f in fields(cls) if f.name in values}  # type: ignore[arg-type]
     given = {key: _convert(hints[key], value, path + key) for key, value in values.items()}
     try:
         return cls(**given)
@@ -90,6 +91,14 @@ def _value(text: str) -> Any:  # noqa: ANN401  (whatever TOML holds)
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _completed(field: Field[Any], value: Any) -> Any:  # noqa: ANN401
+    """A group with what it leaves out as the field has it by default, which need not be the default of its class."""
+    if not isinstance(value, Mapping) or field.default_factory is MISSING:
+        return value
+    default = field.default_factory()
+    return merged(plain(default), value) if is_dataclass(default) else value
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:  # noqa: ANN401

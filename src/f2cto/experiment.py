@@ -116,6 +116,7 @@ def choose(
         method=method,
         valid=on.valid,
         radius=on.settings.f2cto.perturbation.train_radius,
+        balance=on.settings.data.balance,
         device=on.settings.network.device,
         on_round=watcher.on_round if watcher else lambda _: None,
     )

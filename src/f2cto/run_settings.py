@@ -16,6 +16,7 @@ from f2cto.data.sources import SOURCES
 from f2cto.evaluation import Evaluation
 from f2cto.selectors.catalogue import METHODS, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
+from f2cto.selectors.quotas import Balance
 from f2cto.training import Training
 
 
@@ -54,6 +55,7 @@ class DataSettings:
     range: Range = field(default_factory=Range)
     columns: Options = field(default_factory=Options)
     scenario: Scenario = field(default_factory=Scenario)
+    balance: Balance = Balance.EVEN  # of the classes in coresets
     damage: Damage = field(default_factory=Damage)  # of the training samples
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.selectors.base import Given, OnRound, Shard, run
 from f2cto.selectors.catalogue import make_selector
+from f2cto.selectors.quotas import Balance
 from f2cto.trilevel.master import Round, Stopped
 
 HIDDEN = (100, 100)
@@ -47,6 +48,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     method: str = "f2cto",
     valid: Range | None = None,
     radius: float = 0.1,
+    balance: Balance = Balance.EVEN,
     device: str = "cpu",
     on_round: OnRound = lambda _: None,
 ) -> Selection:
@@ -61,6 +63,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         method: one of `f2cto list`.
         valid: the range of the features, [0, 1] unless said otherwise; attacks stay inside.
         radius: how far attacks move a feature, for methods whose settings do not say so themselves.
+        balance: whether each class is to have as many samples, or as many as it has now in proportion.
         device: where to compute, such as `cuda`; the result comes back to the processor.
         on_round: is told about every iteration as it ends.
 
@@ -80,8 +83,9 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     flat = FlatModel(network)
     w = flat.own()
     sizes = coreset_sizes(size, [len(part) for part in data])
-    workers = [Shard(part.x, part.y, k, flat, i, seed) for i, (part, k) in enumerate(zip(data, sizes, strict=True))]
-    selector = make_selector(method, {} if settings is None else settings, Given(w, valid, radius))
+    parts = enumerate(zip(data, sizes, strict=True))
+    workers = [Shard(part.x, part.y, k, flat, i, seed, balance) for i, (part, k) in parts]
+    selector = make_selector(method, {} if settings is None else settings, Given(w, valid, radius, balance))
     result = run(selector, workers, w, on_round)
     return Selection(
         indices=[c.indices.cpu().numpy() for c in result.coresets],

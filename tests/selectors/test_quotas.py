@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from f2cto.selectors.quotas import in_turn, quotas
+from f2cto.selectors.quotas import Balance, dealt, in_turn, quotas, shares
 
 
 def test_dealt_in_turn() -> None:
@@ -44,3 +44,24 @@ def test_prefixes_of_all_workers_together_miss_no_class_that_they_have_room_for(
         even = workers * length / classes
         assert even - 2 < int(union.min())
         assert int(union.max()) < even + 2
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.data())
+def test_shares_are_proportional_to_the_classes(labels: list[int], data: st.DataObject) -> None:
+    y, size, worker = torch.tensor(labels), data.draw(st.integers(1, len(labels))), data.draw(st.integers(0, 9))
+    found, exact = shares(y, size, worker), y.bincount() * size / len(y)
+    assert int(found.sum()) == size
+    assert bool((found <= y.bincount()).all())
+    assert float((found - exact).abs().max()) < 1 + 1e-5
+
+
+def test_a_rare_class_has_places_on_some_workers() -> None:
+    y = torch.tensor([0] * 90 + [1] * 10)
+    union = torch.stack([shares(y, 5, worker) for worker in range(20)]).sum(dim=0)
+    assert union.tolist() == [90, 10]
+
+
+def test_places_are_dealt_out_as_the_task_wants_it() -> None:
+    y = torch.tensor([0] * 90 + [1] * 10)
+    assert dealt(y, 10, 0, Balance.EVEN).tolist() == [5, 5]
+    assert dealt(y, 10, 0, Balance.PROPORTIONAL).tolist() == [9, 1]

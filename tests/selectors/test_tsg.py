@@ -11,7 +11,6 @@ from f2cto.hypergradient.method import lower_steps, start, step
 from f2cto.hypergradient.problem import Point
 from f2cto.message import Message
 from f2cto.selectors.base import Given, Shard, run
-from f2cto.selectors.quotas import quotas
 from f2cto.selectors.tsg import Levels, Softness, Tsg, TsgSettings, TsgState
 from f2cto.trilevel.master import DivergedError
 from testing.shards import federation
@@ -97,7 +96,7 @@ def test_the_largest_weights_of_each_class_are_kept() -> None:
     alpha = torch.linspace(-1, 1, len(shard.y))  # unconstrained: some are negative
     zeros = torch.zeros_like(shard.x)
     coreset = made(SHORT, [shard]).coreset(shard, TsgState(0, alpha, zeros, zeros))
-    for c, places in enumerate(quotas(shard.y, shard.size, shard.first).tolist()):
+    for c, places in enumerate(shard.places().tolist()):
         members = (shard.y == c).nonzero().flatten()
         kept = {k for k in coreset.indices.tolist() if int(shard.y[k]) == c}
         assert kept == set(members[-places:].tolist())

@@ -15,6 +15,7 @@ from f2cto.federation.joint import in_this_process
 from f2cto.message import Ask, Message
 from f2cto.models import FlatModel
 from f2cto.randomness import generator
+from f2cto.selectors.quotas import Balance, dealt
 from f2cto.trilevel.master import Round, Solution, Stopped
 
 OnRound = Callable[[Round], None]
@@ -30,11 +31,11 @@ class Shard:
     model: FlatModel
     worker: int  # its number in the federation
     seed: int
+    balance: Balance = Balance.EVEN
 
-    @property
-    def first(self) -> int:
-        """Where this worker starts to deal out places to classes; workers follow on each other."""
-        return self.worker * self.size
+    def places(self, groups: Tensor | None = None, size: int | None = None) -> Tensor:
+        """How many of its `size` places go to each class, or to each of some other groups of samples."""
+        return dealt(self.y if groups is None else groups, size or self.size, self.worker, self.balance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class Given:
     w: Tensor  # the proxy's initial parameters
     valid: Range = field(default_factory=Range)  # the values features can take
     radius: float = 0.1  # the attacks that models are to withstand, in the l-infinity norm
+    balance: Balance = Balance.EVEN
 
 
 @dataclass(frozen=True, eq=False)

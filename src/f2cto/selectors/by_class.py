@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from f2cto.selectors.base import Coreset, Shard, evenly
-from f2cto.selectors.quotas import in_turn, quotas
+from f2cto.selectors.quotas import in_turn
 
 Picks = tuple[Tensor, Tensor]  # positions among the rows given, best first, and a weight >= 0 for each
 PickAmong = Callable[[Tensor, int], Picks]  # from rows of a shard, and how many of them to keep
@@ -19,7 +19,7 @@ def class_by_class(shard: Shard, pick: PickAmong, *, classwise: bool = True) -> 
     groups = shard.y if classwise else torch.zeros_like(shard.y)
     weights = shard.x.new_zeros(len(groups))
     kept = []
-    for group, places in enumerate(quotas(groups, shard.size, shard.first).tolist()):
+    for group, places in enumerate(shard.places(groups).tolist()):
         rows = (groups == group).nonzero().flatten()
         picked, given = pick(rows, places) if places else (rows[:0], weights[:0])
         kept.append(rows[picked])

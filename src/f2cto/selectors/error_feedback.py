@@ -56,7 +56,7 @@ from f2cto.selectors.error_feedback_worker import (
     numbered,
 )
 from f2cto.selectors.matching import local_quotas, union_quotas
-from f2cto.selectors.quotas import first_turn, in_turn
+from f2cto.selectors.quotas import Balance, first_turn, in_turn
 from f2cto.selectors.secure_sum import total
 from f2cto.trilevel.master import Round, Solution, Stopped
 
@@ -97,7 +97,8 @@ class ErrorFeedback:
         classes = max(len(reply.scalars) - 1 for reply in replies)
         counts = torch.tensor([[int(r.scalars.get(f"count.{c}", 0)) for c in range(classes)] for r in replies])
         sizes = torch.tensor([int(reply.scalars["size"]) for reply in replies])
-        places = union_quotas(counts, sizes) if self.settings.balanced_union else local_quotas(counts, sizes)
+        even = self.given.balance is Balance.EVEN and self.settings.balanced_union
+        places = union_quotas(counts, sizes) if even else local_quotas(counts, sizes, self.given.balance)
         told: Scalars = {"workers": float(len(replies)), "places": float(sizes.sum())}
         told |= numbered("count", counts.sum(dim=0))
         for i, row in enumerate(places):

@@ -22,7 +22,6 @@ from f2cto.models import FlatModel
 from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, StepRule, Unit, WeightRule
-from f2cto.selectors.quotas import quotas
 from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.problem import Point, Sets
 from f2cto.trilevel.program import Stage, no_parameters
@@ -65,7 +64,7 @@ def blocks_of(shard: Shard, *, classwise: bool) -> Blocks:
     """Who competes with whom on one worker: the samples of one class, or all."""
     if not classwise:
         return Blocks(torch.zeros_like(shard.y), torch.tensor([shard.size], device=shard.y.device))
-    return Blocks(shard.y, quotas(shard.y, shard.size, shard.first))
+    return Blocks(shard.y, shard.places())
 
 
 @dataclass(frozen=True, eq=False)

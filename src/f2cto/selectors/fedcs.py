@@ -24,7 +24,7 @@ from f2cto.message import Message
 from f2cto.selectors.base import Coreset, Given, Selector, Shard, evenly
 from f2cto.selectors.lifted import Pretraining
 from f2cto.selectors.pooled import Pooled, check_minimum
-from f2cto.selectors.quotas import in_turn, quotas
+from f2cto.selectors.quotas import in_turn
 from f2cto.selectors.spaces import Space, in_space
 
 
@@ -83,7 +83,7 @@ def _choose(settings: FedcsSettings, pooled: Message, shard: Shard, w: Tensor, r
     centres = torch.where(given[:, None], pooled.vectors["centres"].view_as(means), means)
     contrast = distance_contrast(features, shard.y, centres, given | (counts > 0)).abs()
     left = min(len(shard.y), round(shard.size / (1 - settings.last)))
-    first = _lowest(contrast, shard, quotas(shard.y, left, shard.first))
+    first = _lowest(contrast, shard, shard.places(size=left))
     kept = first[contrast[first].argsort(stable=True)[: shard.size]]
     return evenly(in_turn([kept[shard.y[kept] == c] for c in range(len(counts))], shard.worker))
 

@@ -34,7 +34,6 @@ from f2cto.selectors.base import Coreset, Given, OnRound, Shard, evenly
 from f2cto.selectors.by_class import weighted
 from f2cto.selectors.lifted import Lifted, Pretraining
 from f2cto.selectors.ntk import Ntk
-from f2cto.selectors.quotas import quotas
 from f2cto.selectors.representer import Representer
 from f2cto.trilevel.master import Solution, Stopped
 
@@ -201,7 +200,7 @@ def choose(settings: GreedySettings, shard: Shard, w: Tensor, rng: Generator) ->
         classes = shard.model.logits(w, shard.x[:1]).shape[1]
     growth = Growth(kernel_rows(shard, w, settings), one_hot(shard.y, classes).double(), settings)
     groups = shard.y if settings.classwise else torch.zeros_like(shard.y)
-    grown = grow(growth, groups, quotas(groups, shard.size, shard.first), rng)
+    grown = grow(growth, groups, shard.places(groups), rng)
     return weighted(grown.chosen, grown.weights.to(shard.x.dtype))
 
 

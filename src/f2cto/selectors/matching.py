@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from f2cto.models import FlatModel
-from f2cto.selectors.quotas import quotas
+from f2cto.selectors.quotas import Balance, dealt
 
 EMPTY = -1  # a place that nobody has been picked for: it stands for the mean of all candidates
 BLOCK_BYTES = 256 * 2**20  # of gradients held at a time, twice
@@ -85,11 +85,11 @@ def union_quotas(counts: Tensor, sizes: Tensor) -> Tensor:
     return places
 
 
-def local_quotas(counts: Tensor, sizes: Tensor) -> Tensor:
+def local_quotas(counts: Tensor, sizes: Tensor, balance: Balance = Balance.EVEN) -> Tensor:
     """Places per worker and class, each worker's dealt out over its own classes."""
     places = torch.zeros_like(counts)
     for i, size in enumerate(sizes.tolist()):
         labels = torch.arange(counts.shape[1]).repeat_interleave(counts[i])
-        dealt = quotas(labels, size, i * size)
-        places[i, : len(dealt)] = dealt
+        own = dealt(labels, size, i, balance)
+        places[i, : len(own)] = own
     return places

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import torch
 from torch import Tensor
 
 GOLDEN = (5**0.5 - 1) / 2
+
+
+class Balance(StrEnum):
+    """How many samples of each class are worth keeping: a matter of the task, not of the method."""
+
+    EVEN = "even"  # the same number of every class
+    PROPORTIONAL = "proportional"  # as many as the class has samples, in proportion: what comes later is alike
+
+
+def dealt(y: Tensor, size: int, worker: int, balance: Balance) -> Tensor:
+    """A worker's places per class 0..max(y)."""
+    return quotas(y, size, worker * size) if balance is Balance.EVEN else shares(y, size, worker)
+
+
+def shares(y: Tensor, size: int, worker: int = 0) -> Tensor:
+    """Places per class 0..max(y) in proportion to its samples, rounded up or down.
+
+    Systematic sampling: every (M/size)-th of the samples in the order of their classes is counted. Workers begin at
+    different ones, so that a class too rare for a place on every worker has places on some.
+    """
+    steps = (torch.arange(size, device=y.device) + worker * GOLDEN % 1) * len(y) / size
+    return torch.bincount(y.sort().values[steps.long()], minlength=int(y.max()) + 1)
 
 
 def quotas(y: Tensor, size: int, first: int = 0) -> Tensor:

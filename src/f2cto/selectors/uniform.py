@@ -17,7 +17,7 @@ def uniform(shard: Shard, rng: Generator) -> Tensor:
 def balanced(shard: Shard, rng: Generator) -> Tensor:
     """The same number of every class, at random within it."""
     shuffled = _shuffled(shard, rng)
-    places = quotas(shard.y, shard.size, shard.first)
+    places = quotas(shard.y, shard.size, shard.worker * shard.size)
     return in_turn([shuffled[shard.y[shuffled] == c][:n] for c, n in enumerate(places.tolist())], shard.worker)
 
 
