@@ -153,11 +153,11 @@ def compute(jobs: Sequence[Job], count: int, folder: ComparisonFolder, console: 
 def finished(jobs: Sequence[Job], count: int) -> Iterator[tuple[Job, list[Row] | str]]:
     """The jobs with their rows or the reason why there are none, in the order in which they end."""
     if count == 1:
-        _one_process(1)
+        one_process(1)
         yield from ((job, _tried(job)) for job in jobs)
         return
     # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(count, get_context("spawn"), _one_process, (count,)) as pool:
+    with ProcessPoolExecutor(count, get_context("spawn"), one_process, (count,)) as pool:
         waiting: dict[Future[list[Row] | str], Job] = {}
         left = iter(jobs)
         try:
@@ -177,7 +177,7 @@ def finished(jobs: Sequence[Job], count: int) -> Iterator[tuple[Job, list[Row] |
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _one_process(count: int) -> None:
+def one_process(count: int) -> None:
     """Share the cores: small passes are slower on many threads, and other jobs have their own."""
     import torch  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from f2cto.cli.comparing import _one_process
+from f2cto.cli.comparing import one_process
 
 if TYPE_CHECKING:
     from f2cto.preparation import Prepared
@@ -84,11 +84,11 @@ class _Here(Executor):
 @contextmanager
 def _executor(count: int) -> Iterator[Executor]:
     if count == 1:
-        _one_process(1)
+        one_process(1)
         yield _Here()
         return
     # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(count, get_context("spawn"), _one_process, (count,)) as pool:
+    with ProcessPoolExecutor(count, get_context("spawn"), one_process, (count,)) as pool:
         try:
             yield pool
         except BrokenProcessPool as error:
