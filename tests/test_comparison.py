@@ -159,6 +159,17 @@ def test_a_folder_made_with_other_settings_is_refused(tmp_path: Path, capsys: py
     assert "was made with other settings (size)" in capsys.readouterr().err
 
 
+def test_a_method_may_be_tuned_before_it_joins_a_comparison_and_not_after(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [*CALL, "--seeds", "1", "--out", str(tmp_path)]
+    tuned = ["--set", "methods.herding.classwise=false"]
+    assert main([*call, "--methods", "random"]) == 0
+    assert main([*call, "--methods", "random,herding", *tuned]) == 0
+    assert main([*call, "--methods", "herding"]) == 2
+    assert "other settings (methods.herding)" in capsys.readouterr().err
+
+
 def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A step so long that the proxy's loss is no number any more.
     broken = "f2cto:stopping.iterations=3:proxy.step=1e30:proxy.hat_step=1e30:proxy.radius=1e35"

@@ -33,9 +33,12 @@ class ComparisonFolder:
             raise SettingsError(msg) from error
 
     def claim(self, settings: Mapping[str, Any]) -> None:
-        """Write the settings; a folder made with other settings is refused, since rows would not be comparable."""
+        """Write the settings; a folder made with other settings is refused, since rows would not be comparable.
+
+        Settings of a method that has no rows yet may have changed: it may have been tuned meanwhile.
+        """
         file = self.path / SETTINGS
-        if file.exists() and (changed := _differences(read_toml(file), settings)):
+        if file.exists() and (changed := self._of_rows(_differences(read_toml(file), settings))):
             msg = (
                 f"{self.path} was made with other settings ({', '.join(changed[:3])}); choose another --out, "
                 "or remove the folder."
@@ -43,15 +46,24 @@ class ComparisonFolder:
             raise SettingsError(msg)
         write_whole(file, tomli_w.dumps(dict(settings)).encode())
 
-    def rows(self, expected: int) -> list[Row]:
-        """The rows of all parts that are complete, with so many rows each; what a killed process left is dropped."""
+    def _of_rows(self, keys: Sequence[str]) -> list[str]:
+        """Those settings that rows here depend on."""
+        there = {row.method.partition(":")[0] for row in self._parsed()}
+        return [key for key in keys if not key.startswith("methods.") or key.split(".")[1] in there]
+
+    def _parsed(self) -> list[Row]:
         file = self.path / RECORDS
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        found = [row for line in lines if (row := _parsed(line)) is not None]
+        return [row for line in lines if (row := _parsed(line)) is not None]
+
+    def rows(self, expected: int) -> list[Row]:
+        """The rows of all parts that are complete, with so many rows each; what a killed process left is dropped."""
+        found = self._parsed()
         counts = Counter((row.method, row.seed) for row in found)
         whole = [row for row in found if counts[row.method, row.seed] == expected]
-        if len(whole) < len(lines):
-            write_whole(file, "".join(map(_line, whole)).encode())
+        file, text = self.path / RECORDS, "".join(map(_line, whole))
+        if file.exists() and file.read_text(encoding="utf-8") != text:
+            write_whole(file, text.encode())
         return whole
 
     def add(self, rows: Sequence[Row]) -> None:
