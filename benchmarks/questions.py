@@ -43,7 +43,6 @@ LOCAL_ROUNDS = (1, 2, 5, 10)
 SIZES = ("0.01", "0.02", "0.05", "0.1", "0.2", "0.5")
 ALL_STEPS = (300, 1500, 6000)
 REGIMES = {
-    "as it is": (),
     "dirichlet:0.3": ("partition=dirichlet:0.3",),
     "imbalance 10": ("data.damage.imbalance=10",),
     "wrong labels 20 %": ("data.damage.labels=0.2",),
