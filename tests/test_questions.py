@@ -199,7 +199,7 @@ def test_from_the_command_to_the_page(tmp_path: Path, monkeypatch: pytest.Monkey
     assert table(page, "## PGD")["method"] == ["10", "50", "100", "200"]
     assert "python benchmarks/questions.py scale" in page
     figures = json.loads((tmp_path / "scale.json").read_text())
-    assert figures["runs"]["50"]["gcfl"]["pgd"]["draws"] == 2
+    assert figures["runs"]["50"]["easy"]["pgd"]["draws"] == 2
     assert {"command", "date", "versions"} <= set(figures)
     assert b"<svg" in (tmp_path / "scale.svg").read_bytes()
 
