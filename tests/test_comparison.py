@@ -177,3 +177,44 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: py
     assert main([*call, "--methods", f"{broken},random", "--seeds", "1", "--out", str(tmp_path)]) == 1
     assert "failed on seed 0" in capsys.readouterr().out
     assert {r["method"] for r in records(tmp_path)} == {"random"}
+
+
+def test_coresets_selected_with_settings_that_no_longer_hold_are_forgotten(tmp_path: Path) -> None:
+    folder = ComparisonFolder(tmp_path)
+    folder.claim({"methods": {"herding": {"classwise": True}}})
+    for label in ("herding", "herding:space=features", "facility"):
+        folder.keep(label, 0, 1, Picked([[1]]))
+    folder.claim({"methods": {"herding": {"classwise": False}}})
+    assert folder.find("herding", 0, 1) is None
+    assert folder.find("herding:space=features", 0, 1) is None
+    assert folder.find("facility", 0, 1) == Picked([[1]])
+
+
+def test_two_processes_that_did_the_same_part_lose_nothing(tmp_path: Path) -> None:
+    folder = ComparisonFolder(tmp_path)
+    for _ in range(2):
+        folder.add([row("a", 0, "clean"), row("a", 0, "pgd")])
+    assert folder.rows(2) == [row("a", 0, "clean"), row("a", 0, "pgd")]
+
+
+def test_rows_of_another_version_are_not_thrown_away(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text('{"method": "a", "seed": 0, "colour": "red"}\n')
+    with pytest.raises(SettingsError, match="rows of another version"):
+        ComparisonFolder(tmp_path).rows(2)
+    assert "red" in file.read_text()
+
+
+def test_labels_are_held_against_the_settings_of_the_run() -> None:
+    settings = build(RunSettings, {"methods": {"f2cto-ef": {"filtering": {"since": 4, "rounds": 20}}}})
+    assert contender("f2cto-ef:filtering.rounds=12", settings).changes == {"filtering": {"rounds": 12}}
+    with pytest.raises(SettingsError, match="since"):
+        contender("f2cto-ef:filtering.rounds=3", settings)
+
+
+def test_a_coreset_larger_than_a_shard_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [*CALL, "--methods", "random", "--set", "size=500", "--out", str(tmp_path / "out")]
+    assert main(call) == 2
+    assert "is to keep 500" in capsys.readouterr().err

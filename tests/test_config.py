@@ -103,3 +103,8 @@ def test_a_group_that_is_set_in_part_keeps_the_rest_of_its_owner_s_default() -> 
     found = build(BcsrSettings, {"pretraining": {"rounds": 5}})
     assert found.pretraining == replace(BcsrSettings().pretraining, rounds=5)
     assert not found.pretraining.robust
+
+
+def test_variants_of_f2cto_have_no_settings_of_their_own() -> None:
+    with pytest.raises(SettingsError, match=r"`ubv` has the settings of `f2cto`"):
+        build(RunSettings, {"methods": {"ubv": {"stopping": {"iterations": 5}}}})

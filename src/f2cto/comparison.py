@@ -61,7 +61,7 @@ class Forgetful:
         """Nothing is kept."""
 
 
-def contender(label: str) -> Contender:
+def contender(label: str, settings: RunSettings | None = None) -> Contender:
     """Who takes part under a label: a method's name, `none`, `all`, or `name:setting=value:setting=value`."""
     name, *changes = label.split(":")
     if name in BOUNDS:
@@ -74,7 +74,9 @@ def contender(label: str) -> Contender:
     for change in changes:
         values = merged(values, assignment(change))
     found = Contender(label, name, values)
-    found.configured(RunSettings())  # what cannot be built is refused here, not hours later
+    changed = found.configured(settings or RunSettings())  # what cannot be built is refused here, not hours later
+    if isinstance(own := changed.of(name), Mapping):
+        build(method(name).settings, own, f"methods.{name}.")
     return found
 
 

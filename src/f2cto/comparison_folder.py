@@ -38,13 +38,22 @@ class ComparisonFolder:
         Settings of a method that has no rows yet may have changed: it may have been tuned meanwhile.
         """
         file = self.path / SETTINGS
-        if file.exists() and (changed := self._of_rows(_differences(read_toml(file), settings))):
+        differing = _differences(read_toml(file), settings) if file.exists() else []
+        if changed := self._of_rows(differing):
             msg = (
                 f"{self.path} was made with other settings ({', '.join(changed[:3])}); choose another --out, "
                 "or remove the folder."
             )
             raise SettingsError(msg)
+        for name in {key.split(".")[1] for key in differing}:
+            self._forget(name)
         write_whole(file, tomli_w.dumps(dict(settings)).encode())
+
+    def _forget(self, name: str) -> None:
+        """Remove a method's coresets, which were selected with settings that no longer hold."""
+        for pattern in (f"{name}-seed*.json", f"{name}_*.json"):
+            for file in (self.path / "coresets").glob(pattern):
+                file.unlink()
 
     def _of_rows(self, keys: Sequence[str]) -> list[str]:
         """Those settings that rows here depend on."""
@@ -58,7 +67,8 @@ class ComparisonFolder:
 
     def rows(self, expected: int) -> list[Row]:
         """The rows of all parts that are complete, with so many rows each; what a killed process left is dropped."""
-        found = self._parsed()
+        # Where two processes computed the same part, the last one counts.
+        found = list({(row.method, row.seed, row.task, row.attack): row for row in self._parsed()}.values())
         counts = Counter((row.method, row.seed) for row in found)
         whole = [row for row in found if counts[row.method, row.seed] == expected]
         file, text = self.path / RECORDS, "".join(map(_line, whole))
@@ -103,7 +113,10 @@ def _line(row: Row) -> str:
 def _parsed(line: str) -> Row | None:
     try:
         return Row(**json.loads(line))
-    except (ValueError, TypeError):
+    except TypeError as error:
+        msg = f"{RECORDS} has rows of another version of f2cto ({error}); choose another --out."
+        raise SettingsError(msg) from error
+    except ValueError:  # half a line of a killed process
         return None
 
 

@@ -103,13 +103,11 @@ def picture(sample: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     return (image[..., 0] if image.shape[-1] == 1 else image).numpy()
 
 
-def choose(
-    method: str, on: Prepared, seed: int, watcher: Watcher | None = None, *, size: Sequence[int] | None = None
-) -> Selection:
-    """A method's choice of as many samples as the settings say, or of `size` for each worker."""
+def choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None) -> Selection:
+    """A method's choice."""
     return select(
         on.shards,
-        size or on.settings.size,
+        on.settings.size,
         model=fresh(on.network, generator(on.settings.seed, 1)),
         settings=on.settings.of(method),
         seed=seed,

@@ -76,7 +76,10 @@ def prepare(settings: RunSettings, folder: Path) -> Prepared:
 def prepare_stream(settings: RunSettings, folder: Path) -> list[Prepared]:
     """All tasks of the scenario in their order, each dealt out to the workers; features mean the same in all."""
     data = opened(settings.data, folder)
-    return _prepared(data, scenario(data, settings), settings)
+    stages = _prepared(data, scenario(data, settings), settings)
+    if len(stages) == 1:
+        _or_settings_error(lambda: coreset_sizes(settings.size, [len(shard) for shard in stages[0].shards]))
+    return stages
 
 
 def _prepared(data: DataSet, tasks: Sequence[Task], settings: RunSettings) -> list[Prepared]:

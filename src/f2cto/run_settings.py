@@ -127,6 +127,9 @@ class RunSettings:
             raise ValueError(msg)
         method(self.method)
         for name, values in self.methods.items():
+            if method(name).settings is F2ctoSettings:
+                msg = f"`{name}` has the settings of `f2cto`; set `f2cto.…` instead of `methods.{name}.…`."
+                raise ValueError(msg)
             build(method(name).settings, values, f"methods.{name}.")
 
     def of(self, name: str) -> object:

@@ -1,7 +1,7 @@
 """Searching a method's settings on validation samples: searches, draws and trials as values.
 
-The rule is equal effort: every method has the same number of trials on the same seeds, and trial 0 is always what is
-set at present, so that a search cannot end below it unnoticed.
+The rule is equal effort: every method may have as many trials in as many minutes on the same seeds; slow ones get to
+fewer. Trial 0 is always what is set at present, so that a search cannot end below it unnoticed.
 """
 
 from __future__ import annotations
@@ -83,11 +83,7 @@ class Search:
         return Contender(self.method, self.method, self.changed(changes) if changes else {})
 
     def changed(self, changes: Mapping[str, Value]) -> dict[str, Any]:
-        """All settings of the method, some of them changed.
-
-        All, because a group of which only some are given takes the others from its class, and methods have groups with
-        defaults of their own: `pretraining.local` has other steps than `Training`.
-        """
+        """All settings of the method, some of them changed."""
         values = self.own()
         for key, value in changes.items():
             values = merged(values, nested(key, value))
@@ -179,7 +175,7 @@ def tried(
     began, who = time.monotonic(), search.contender(changes)
     try:
         scores = [value(cell(tasks, who), search.objective) for tasks in prepared]
-    except (ValueError, ArithmeticError, RuntimeError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
         failed = f"{type(error).__name__}: {error}"
         return Trial(number, changes, 0.0, (), round(time.monotonic() - began, 3), failed)
     return Trial(number, changes, fmean(scores), scores, round(time.monotonic() - began, 3))
@@ -200,7 +196,7 @@ def best(trials: Sequence[Trial]) -> Trial:
 
 
 def settled(search: Search, trial: Trial) -> dict[str, Any]:
-    """What a trial had set, in all groups that the space speaks of; whole groups, as `Search.changed` says why."""
+    """What a trial had set, in all groups that the space speaks of; whole groups, so that defaults may change later."""
     values = search.changed(trial.changes)
     keys = [key for dimension in search.space for key in (dimension.key, *dimension.follows)]
     return {group: values[group] for group in dict.fromkeys(key.split(".")[0] for key in keys)}

@@ -121,10 +121,10 @@ def test_the_duel_by_hand(rows: list[Row]) -> None:
 
 
 def test_bounds_and_our_variants_are_no_baselines(rows: list[Row]) -> None:
-    better = rows_of("f2cto:local_rounds=5", ((0.99, 0.99),) * 3) + rows_of("ubv", ((0.98, 0.98),) * 3)
+    better = rows_of("f2cto:local_rounds=5", ((0.99, 0.99),) * 3) + rows_of("f2cto+p", ((0.98, 0.98),) * 3)
     comparison = compare(rows + better)
     assert comparison.best_baseline == {"pgd": "herding"}
-    assert [duel.method for duel in comparison.duels] == ["f2cto:local_rounds=5", "ubv", "f2cto"]
+    assert [duel.method for duel in comparison.duels] == ["f2cto:local_rounds=5", "f2cto+p", "f2cto"]
     theirs = compare(rows + better, ours=("herding",))
     assert theirs.best_baseline == {"pgd": "f2cto:local_rounds=5"}
     assert [duel.method for duel in theirs.duels] == ["herding"]

@@ -65,3 +65,10 @@ def test_places_are_dealt_out_as_the_task_wants_it() -> None:
     y = torch.tensor([0] * 90 + [1] * 10)
     assert dealt(y, 10, 0, Balance.EVEN).tolist() == [5, 5]
     assert dealt(y, 10, 0, Balance.PROPORTIONAL).tolist() == [9, 1]
+
+
+@pytest.mark.parametrize(("count", "size", "worker"), [(100_003, 33_334, 377), (100_003, 100_002, 55), (10_007,) * 3])
+def test_shares_of_large_shards_stay_within_them(count: int, size: int, worker: int) -> None:
+    y = torch.arange(count)  # a class each: no place may be given twice
+    assert int(shares(y, size, worker).max()) == 1
+    assert int(shares(y, size, worker).sum()) == size

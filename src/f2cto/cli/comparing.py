@@ -79,11 +79,11 @@ def run(chosen: argparse.Namespace) -> int:
     for text in chosen.set:
         values = merged(values, assignment(text))
     settings, data = build(RunSettings, values), data_folder(chosen.data_dir)
-    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method()))
     stages = stream(settings, chosen.first_seed, data)
+    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method(stages)))
     check(labels, stages)
     for label in labels:
-        contender(label)
+        contender(label, settings)
     folder = ComparisonFolder(chosen.out)
     folder.claim(plain(settings))
     expected = len(stages) * attacks(stages)
@@ -97,7 +97,7 @@ def run(chosen: argparse.Namespace) -> int:
     ]
     console = Console(quiet=chosen.quiet)
     failed = compute(jobs, chosen.jobs, folder, console)
-    show(folder, folder.rows(expected), console, command_line(chosen))
+    show(folder, folder.rows(expected), console, command_line(chosen), settings)
     for job, reason in failed:
         console.print(f"{job.label} failed on seed {job.seed}: {reason}", style="red", highlight=False, markup=False)
     return 1 if failed else 0
@@ -108,15 +108,26 @@ def command_line(chosen: argparse.Namespace) -> list[str]:
     methods = ["--methods", chosen.methods] if chosen.methods else []
     settings = [part for text in chosen.set for part in ("--set", text)]
     first = ["--first-seed", str(chosen.first_seed)] if chosen.first_seed else []
-    return ["f2cto", "compare", "--preset", chosen.preset, *methods, "--seeds", str(chosen.seeds), *first, *settings]
+    out = ["--out", str(chosen.out)]
+    return [
+        "f2cto",
+        "compare",
+        "--preset",
+        chosen.preset,
+        *methods,
+        "--seeds",
+        str(chosen.seeds),
+        *first,
+        *out,
+        *settings,
+    ]
 
 
-def every_method() -> list[str]:
-    """All methods, and the bounds."""
-    from f2cto.comparison import BOUNDS  # noqa: PLC0415
+def every_method(stages: Sequence[Prepared]) -> list[str]:
+    """All methods, and the bounds that there are."""
     from f2cto.selectors.catalogue import METHODS  # noqa: PLC0415
 
-    return [*METHODS, *BOUNDS]
+    return [*METHODS, "all", *(["none"] if len(stages) > 1 else [])]
 
 
 def check(labels: Sequence[str], stages: Sequence[Prepared]) -> None:
@@ -192,8 +203,9 @@ def _tried(job: Job) -> list[Row] | str:
     from f2cto.comparison_folder import ComparisonFolder  # noqa: PLC0415
 
     try:
-        return cell(_stages(job.settings, job.seed, job.data), contender(job.label), ComparisonFolder(job.out))
-    except (ValueError, ArithmeticError, RuntimeError) as error:
+        who = contender(job.label, job.settings)
+        return cell(_stages(job.settings, job.seed, job.data), who, ComparisonFolder(job.out))
+    except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
 
 
@@ -211,7 +223,19 @@ def _stages(settings: RunSettings, seed: int, data: Path) -> list[Prepared]:
     return _recent[key]
 
 
-def show(folder: ComparisonFolder, rows: Sequence[Row], console: Console, command: Sequence[str]) -> None:
+def radii(settings: RunSettings) -> str:
+    """The radii of the attacks, which need not be the same."""
+    judged = settings.evaluation
+    others = {"FGSM": judged.fgsm_radius, "AutoAttack": judged.auto_radius if judged.auto_samples else 0.0}
+    found = {"PGD": judged.radius} | {name: radius or judged.radius for name, radius in others.items()}
+    if not judged.auto_samples:
+        del found["AutoAttack"]
+    return ", ".join(f"{name} {radius:.4g} ({255 * radius:.3g}/255)" for name, radius in found.items())
+
+
+def show(
+    folder: ComparisonFolder, rows: Sequence[Row], console: Console, command: Sequence[str], settings: RunSettings
+) -> None:
     """Write the tables and the picture, and show what they say."""
     from f2cto.records import provenance  # noqa: PLC0415
     from f2cto.report.comparison import compare  # noqa: PLC0415
@@ -223,7 +247,10 @@ def show(folder: ComparisonFolder, rows: Sequence[Row], console: Console, comman
         return
     found, origin = compare(rows), provenance(command)
     versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
-    head = f"`{origin['command']}`  \n{origin['date']}, {versions}; all settings: settings.toml\n\n"
+    head = (
+        f"All that this folder holds; the last command was `{origin['command']}`,  \n"
+        f"{origin['date']}, {versions}; all settings: settings.toml. Radii: {radii(settings)}.\n\n"
+    )
     folder.write("table.md", head + markdown(found))
     folder.write("table.csv", csv_text(found))
     folder.write("table.tex", latex(found))

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from f2cto.cli.comparing import attacks
 from f2cto.cli.tuning_files import TuningFolder, flat, own_part, save
 from f2cto.cli.tuning_trials import Plan, finished
 from f2cto.config import SettingsError, assignment, build, merged, plain, read_toml
@@ -63,7 +64,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     console, name = Console(quiet=chosen.quiet), chosen.method
     method(name)
-    if not SPACES[name]:
+    if not SPACES.get(name):
         console.print(f"`{name}` has no open settings: there is nothing to tune.", highlight=False, markup=False)
         return 0
     check(chosen)
@@ -112,7 +113,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
     settings = on_validation(settings, chosen.objective)
     search = Search(settings, chosen.method, chosen.objective, chosen.first_seed, chosen.seeds)
     data = data_folder(chosen.data_dir)
-    stream(settings, chosen.first_seed, data)  # what is wrong with the data is said before anything is written
+    attacks(stream(settings, chosen.first_seed, data))  # what is wrong with data or attacks is said at once
     seconds = 60 * chosen.minutes or float("inf")
     return Plan(search, data, chosen.trials, seconds, chosen.jobs, estimated=chosen.sampler == "tpe")
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from f2cto.report.comparison import Comparison, is_bound
-from f2cto.report.comparison_words import attack_name, method_name
-from f2cto.report.tables import has_spread
+from f2cto.report.comparison_words import method_name
+from f2cto.report.tables import attack_name, has_spread
 
 # Okabe and Ito's colours, which can be told apart with any colour vision; further attacks begin anew.
 _COLOURS = ("#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from f2cto.records import Score
 from f2cto.report.comparison import Cell, Comparison, Duel, is_bound
-from f2cto.report.comparison_words import OURS_MARK, attack_name, findings, introduction, method_name, notes
-from f2cto.report.tables import percent
+from f2cto.report.comparison_words import OURS_MARK, findings, introduction, method_name, notes
+from f2cto.report.tables import attack_name, percent
 
 _LATEX = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},

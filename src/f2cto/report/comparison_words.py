@@ -6,18 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from f2cto.report.comparison import LOWER, UPPER, Comparison, Duel, family, is_bound
-from f2cto.report.tables import percent
+from f2cto.report.tables import attack_name, percent
 
 OURS_MARK = "†"
 SIGNIFICANT = 0.05
 
-_ATTACKS = {"clean": "Clean", "fgsm": "FGSM", "pgd": "PGD", "pgd-strong": "strong PGD", "autoattack": "AutoAttack"}
 _BOUNDS = {UPPER: "upper bound", LOWER: "lower bound"}
-
-
-def attack_name(attack: str) -> str:
-    """An attack's name for people; unknown ones stay as they are."""
-    return _ATTACKS.get(attack, attack)
 
 
 def method_name(comparison: Comparison, method: str) -> str:

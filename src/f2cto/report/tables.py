@@ -15,7 +15,7 @@ _METHODS = {
     "balanced": "class-balanced random",
     REFERENCE: "all data",
 }
-_ATTACKS = {"clean": "Clean", "fgsm": "FGSM", "pgd": "PGD"}
+_ATTACKS = {"clean": "Clean", "fgsm": "FGSM", "pgd": "PGD", "pgd-strong": "strong PGD", "autoattack": "AutoAttack"}
 
 
 def accuracy_header(record: RunRecord) -> tuple[str, ...]:

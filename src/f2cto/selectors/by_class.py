@@ -15,7 +15,7 @@ PickAmong = Callable[[Tensor, int], Picks]  # from rows of a shard, and how many
 
 
 def class_by_class(shard: Shard, pick: PickAmong, *, classwise: bool = True) -> Coreset:
-    """What `pick` keeps of every class, the places dealt out evenly; or of all samples at once."""
+    """What `pick` keeps of every class, the places dealt out as the task wants it; or of all samples at once."""
     groups = shard.y if classwise else torch.zeros_like(shard.y)
     weights = shard.x.new_zeros(len(groups))
     kept = []

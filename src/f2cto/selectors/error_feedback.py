@@ -22,7 +22,7 @@ over workers, and only the worker whose turn it is can read it (`secure_sum.py`)
   master passes on numbers that look like noise.
 
 What is left: a worker sees e once per round of turns, so that it learns the sum of what all other workers changed in
-between, at most (N - 1) x slots samples' gradients, fewer if few changed their minds; where only two workers have
+between, at most (N - 1) x slots samples' gradients, fewer in later sweeps; where only two workers have
 places of a class, each sees what the other did. Label counts and the size of e are known to the master, counts to all.
 There is no noise, hence no differential privacy. Filter and proxies send gradients over whole shards, as federated
 averaging does. Over a real federation lock-step F2CTO discloses less, and is the default.
@@ -143,8 +143,8 @@ class ErrorFeedback:
         """Whose turn it is to fill places of class c in a sweep, and the first of them.
 
         Slot by slot; within a slot the worker first whose stored order comes to the class first. So the places are
-        filled in the order in which prefixes of the workers' coresets take them, and what is kept when memory shrinks
-        is what an earlier stop would have picked.
+        filled in the order in which prefixes of the workers' coresets take them. With one sweep and one slot, what is
+        kept when memory shrinks is what an earlier stop would have picked.
         """
         own, classes = places[:, c].tolist(), places.shape[1]
         together = self.settings.feedback.slots or max(1, *own)

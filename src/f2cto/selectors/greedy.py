@@ -195,7 +195,8 @@ def uses_features(model: FlatModel, kernel: Kernel) -> bool:
 def choose(settings: GreedySettings, shard: Shard, w: Tensor, rng: Generator) -> Coreset:
     """One worker's coreset, in the order in which it grew."""
     if shard.size == len(shard.y):
-        return evenly(torch.arange(len(shard.y), device=shard.y.device))  # as the authors have it
+        # All, as the authors have it, but in random order: prefixes may have to stand for the whole.
+        return evenly(torch.randperm(len(shard.y), generator=rng, device=rng.device).to(shard.y.device))
     with torch.no_grad():
         classes = shard.model.logits(w, shard.x[:1]).shape[1]
     growth = Growth(kernel_rows(shard, w, settings), one_hot(shard.y, classes).double(), settings)

@@ -28,7 +28,8 @@ def shares(y: Tensor, size: int, worker: int = 0) -> Tensor:
     Systematic sampling: every (M/size)-th of the samples in the order of their classes is counted. Workers begin at
     different ones, so that a class too rare for a place on every worker has places on some.
     """
-    steps = (torch.arange(size, device=y.device) + worker * GOLDEN % 1) * len(y) / size
+    # Double: in single precision large shards would be counted past their end.
+    steps = (torch.arange(size, device=y.device, dtype=torch.float64) + worker * GOLDEN % 1) * len(y) / size
     return torch.bincount(y.sort().values[steps.long()], minlength=int(y.max()) + 1)
 
 
