@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -99,7 +100,7 @@ def run(chosen: argparse.Namespace) -> int:
     failed = compute(jobs, chosen.jobs, folder, console)
     show(folder, folder.rows(expected), console, command_line(chosen), settings)
     for job, reason in failed:
-        console.print(f"{job.label} failed on seed {job.seed}: {reason}", style="red", highlight=False, markup=False)
+        print(f"f2cto: {job.label} failed on seed {job.seed}: {reason}", file=sys.stderr)
     return 1 if failed else 0
 
 
