@@ -13,9 +13,9 @@ from typing import Any
 import tomli_w
 
 from f2cto.config import SettingsError, read_toml
-from f2cto.folder import write_whole
 from f2cto.records import Row
 from f2cto.rehearsal import Picked
+from f2cto.writing import write_whole
 
 RECORDS, SETTINGS = "records.jsonl", "settings.toml"
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +17,7 @@ from torch import nn
 
 from f2cto.config import SettingsError
 from f2cto.records import Kept, RunRecord
+from f2cto.writing import write_whole
 
 FILES = ("settings.toml", "metrics.jsonl", "coreset.csv", "model.safetensors", "summary.json", "report.html")
 
@@ -75,23 +74,3 @@ class RunFolder:
 
     def _write(self, name: str, content: bytes) -> None:
         write_whole(self.path / name, content)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it appears whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        # mkstemp is private to the owner; results are for whoever may read the folder.
-        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
-        os.replace(temporary, path)  # noqa: PTH105
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

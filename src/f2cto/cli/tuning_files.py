@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from f2cto.config import SettingsError, read_toml
-from f2cto.folder import write_whole
+from f2cto.writing import write_whole
 
 if TYPE_CHECKING:
     from f2cto.tuning import Trial
