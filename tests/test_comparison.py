@@ -167,7 +167,7 @@ def test_a_method_may_be_tuned_before_it_joins_a_comparison_and_not_after(
     assert main([*call, "--methods", "random"]) == 0
     assert main([*call, "--methods", "random,herding", *tuned]) == 0
     assert main([*call, "--methods", "herding"]) == 2
-    assert "other settings (methods.herding)" in capsys.readouterr().err
+    assert "other settings (methods.herding.classwise)" in capsys.readouterr().err
 
 
 def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

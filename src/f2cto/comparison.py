@@ -87,7 +87,7 @@ def stream(settings: RunSettings, seed: int, folder: Path) -> list[Prepared]:
         raise SettingsError(msg)
     stages = prepare_stream(replace(settings, seed=seed), folder)
     memory = settings.rehearsal.memory
-    if 1 < len(stages) > memory + 1:
+    if len(stages) - 1 > memory:
         msg = f"{len(stages)} tasks need room for {len(stages) - 1} samples; got `rehearsal.memory` = {memory}."
         raise SettingsError(msg)
     return stages

@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from f2cto.config import SettingsError, read_toml
+from f2cto.config import SettingsError, differences, read_toml
 from f2cto.records import Row
 from f2cto.rehearsal import Picked
 from f2cto.writing import write_whole
@@ -38,7 +38,7 @@ class ComparisonFolder:
         Settings of a method that has no rows yet may have changed: it may have been tuned meanwhile.
         """
         file = self.path / SETTINGS
-        differing = _differences(read_toml(file), settings) if file.exists() else []
+        differing = differences(read_toml(file), settings) if file.exists() else []
         if changed := self._of_rows(differing):
             msg = (
                 f"{self.path} was made with other settings ({', '.join(changed[:3])}); choose another --out, "
@@ -118,15 +118,3 @@ def _parsed(line: str) -> Row | None:
         raise SettingsError(msg) from error
     except ValueError:  # half a line of a killed process
         return None
-
-
-def _differences(former: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> list[str]:
-    """The settings that differ, as dotted paths."""
-    found = []
-    for key in sorted({*former, *now}):
-        a, b = former.get(key), now.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += _differences(a, b, f"{path}{key}.")
-        elif a != b:
-            found.append(path + key)
-    return found

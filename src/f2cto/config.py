@@ -70,6 +70,20 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
+def differences(former: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The dotted keys at which two nested mappings differ."""
+    a, b = flat(former), flat(now)
+    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+
+
+def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """A nested mapping by dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {path + key: value}
+    return found
+
+
 def assignment(text: str) -> dict[str, Any]:
     """The nested mapping that `a.b=value` stands for; values are TOML, bare words are strings."""
     key, equals, value = text.partition("=")

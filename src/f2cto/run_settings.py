@@ -104,7 +104,16 @@ class Rehearsal:
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class Judging:
+    """How models are made of coresets and judged: the same for every method."""
+
+    training: Training = field(default_factory=Training)
+    rehearsal: Rehearsal = field(default_factory=Rehearsal)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+
+@dataclass(frozen=True)
+class RunSettings(Judging):
     """Everything a run depends on."""
 
     data: DataSettings = field(default_factory=DataSettings)
@@ -116,9 +125,6 @@ class RunSettings:
     method: str = "f2cto"
     f2cto: F2ctoSettings = field(default_factory=F2ctoSettings)
     methods: Mapping[str, Any] = field(default_factory=dict)  # settings of the other methods, by name
-    training: Training = field(default_factory=Training)
-    rehearsal: Rehearsal = field(default_factory=Rehearsal)
-    evaluation: Evaluation = field(default_factory=Evaluation)
 
     def __post_init__(self) -> None:
         """Refuse what no run can start with."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from f2cto.cli.processes import executor, stages
 from f2cto.config import SettingsError, assignment, build, merged, plain
 from f2cto.presets import read_preset
 
@@ -80,14 +79,14 @@ def run(chosen: argparse.Namespace) -> int:
     for text in chosen.set:
         values = merged(values, assignment(text))
     settings, data = build(RunSettings, values), data_folder(chosen.data_dir)
-    stages = stream(settings, chosen.first_seed, data)
-    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method(stages)))
-    check(labels, stages)
+    tasks = stream(settings, chosen.first_seed, data)
+    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method(tasks)))
+    check(labels, tasks)
     for label in labels:
         contender(label, settings)
     folder = ComparisonFolder(chosen.out)
     folder.claim(plain(settings))
-    expected = len(stages) * attacks(stages)
+    expected = len(tasks) * attacks(tasks)
     done = folder.rows(expected)
     known = {(row.method, row.seed) for row in done}
     jobs = [
@@ -124,23 +123,23 @@ def command_line(chosen: argparse.Namespace) -> list[str]:
     ]
 
 
-def every_method(stages: Sequence[Prepared]) -> list[str]:
+def every_method(tasks: Sequence[Prepared]) -> list[str]:
     """All methods, and the bounds that there are."""
     from f2cto.selectors.catalogue import METHODS  # noqa: PLC0415
 
-    return [*METHODS, "all", *(["none"] if len(stages) > 1 else [])]
+    return [*METHODS, "all", *(["none"] if len(tasks) > 1 else [])]
 
 
-def check(labels: Sequence[str], stages: Sequence[Prepared]) -> None:
+def check(labels: Sequence[str], tasks: Sequence[Prepared]) -> None:
     """Refuse what has no meaning here."""
-    if len(stages) == 1 and "none" in labels:
+    if len(tasks) == 1 and "none" in labels:
         msg = "With one task there is nothing to rehearse, hence no bound `none`; leave it out of --methods."
         raise SettingsError(msg)
 
 
-def attacks(stages: Sequence[Prepared]) -> int:
+def attacks(tasks: Sequence[Prepared]) -> int:
     """How many attacks judge a final model; those that cannot be run are found here."""
-    judged, first = stages[0].settings.evaluation, stages[0]
+    judged, first = tasks[0].settings.evaluation, tasks[0]
     try:
         return len(judged.attacks(first.valid)) + len(judged.strong_attacks(first.valid, len(first.classes)))
     except (ValueError, ImportError) as error:
@@ -164,38 +163,15 @@ def compute(jobs: Sequence[Job], count: int, folder: ComparisonFolder, console: 
 
 def finished(jobs: Sequence[Job], count: int) -> Iterator[tuple[Job, list[Row] | str]]:
     """The jobs with their rows or the reason why there are none, in the order in which they end."""
-    if count == 1:
-        one_process(1)
-        yield from ((job, _tried(job)) for job in jobs)
-        return
-    # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(count, get_context("spawn"), one_process, (count,)) as pool:
+    with executor(count) as pool:
         waiting: dict[Future[list[Row] | str], Job] = {}
-        left = iter(jobs)
-        try:
-            while True:
-                for job in left:
-                    waiting[pool.submit(_tried, job)] = job
-                    if len(waiting) == 2 * count:
-                        break
-                if not waiting:
-                    return
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    yield waiting.pop(future), future.result()
-        except BrokenProcessPool as error:
-            msg = "A process was killed, perhaps for want of memory; give the command again, with fewer --jobs."
-            raise OSError(msg) from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def one_process(count: int) -> None:
-    """Share the cores: small passes are slower on many threads, and other jobs have their own."""
-    import torch  # noqa: PLC0415
-
-    from f2cto import hardware  # noqa: PLC0415
-
-    torch.set_num_threads(max(1, hardware.cores() // max(count, 2)))
+        left = list(jobs)
+        while left or waiting:
+            while left and len(waiting) < count:
+                job = left.pop(0)
+                waiting[pool.submit(_tried, job)] = job
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                yield waiting.pop(future), future.result()
 
 
 def _tried(job: Job) -> list[Row] | str:
@@ -205,32 +181,17 @@ def _tried(job: Job) -> list[Row] | str:
 
     try:
         who = contender(job.label, job.settings)
-        return cell(_stages(job.settings, job.seed, job.data), who, ComparisonFolder(job.out))
+        return cell(stages(job.settings, job.seed, job.data), who, ComparisonFolder(job.out))
     except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
-
-
-_recent: dict[str, list[Prepared]] = {}
-
-
-def _stages(settings: RunSettings, seed: int, data: Path) -> list[Prepared]:
-    """The tasks of a seed; jobs come seed by seed, so that the last ones are kept."""
-    from f2cto.comparison import stream  # noqa: PLC0415
-
-    key = repr((settings, seed, data))
-    if key not in _recent:
-        _recent.clear()
-        _recent[key] = stream(settings, seed, data)
-    return _recent[key]
 
 
 def radii(settings: RunSettings) -> str:
     """The radii of the attacks, which need not be the same."""
     judged = settings.evaluation
-    others = {"FGSM": judged.fgsm_radius, "AutoAttack": judged.auto_radius if judged.auto_samples else 0.0}
-    found = {"PGD": judged.radius} | {name: radius or judged.radius for name, radius in others.items()}
-    if not judged.auto_samples:
-        del found["AutoAttack"]
+    found = {"PGD": judged.radius, "FGSM": judged.fgsm_radius or judged.radius}
+    if judged.auto_samples:
+        found["AutoAttack"] = judged.auto_radius or judged.radius
     return ", ".join(f"{name} {radius:.4g} ({255 * radius:.3g}/255)" for name, radius in found.items())
 
 

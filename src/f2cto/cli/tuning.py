@@ -14,9 +14,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from f2cto.cli.comparing import attacks
-from f2cto.cli.tuning_files import TuningFolder, flat, own_part, save
+from f2cto.cli.tuning_files import TuningFolder, own_part, save
 from f2cto.cli.tuning_trials import Plan, finished
-from f2cto.config import SettingsError, assignment, build, merged, plain, read_toml
+from f2cto.config import SettingsError, assignment, build, flat, merged, plain, read_toml
 from f2cto.presets import preset_file, read_preset, tuned_file
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from f2cto.config import SettingsError, read_toml
+from f2cto.config import SettingsError, differences, read_toml
 from f2cto.writing import write_whole
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TuningFolder:
             raise SettingsError(msg) from error
         former = read_toml(file) if file.exists() else dict(search)
         self.own: Mapping[str, Any] = former.get("own", {})
-        if changed := _differences({**former, "own": {}}, {**search, "own": {}}):
+        if changed := differences({**former, "own": {}}, {**search, "own": {}}):
             msg = (
                 f"{path} holds a search with other settings ({', '.join(changed[:3])}); choose another --out, "
                 "or remove the folder."
@@ -92,19 +92,6 @@ def own_part(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     from f2cto.tuning import shares_settings  # noqa: PLC0415
 
     return dict(values.get("f2cto", {}) if shares_settings(name) else values.get("methods", {}).get(name, {}))
-
-
-def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A nested mapping by dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {path + key: value}
-    return found
-
-
-def _differences(former: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    a, b = flat(former), flat(now)
-    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
 def _part(comment: str | None, name: str, values: Mapping[str, Any]) -> str:

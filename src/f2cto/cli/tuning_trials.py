@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from f2cto.cli.comparing import one_process
+from f2cto.cli.processes import executor, stages
 
 if TYPE_CHECKING:
-    from f2cto.preparation import Prepared
     from f2cto.tuning import Search, Trial
     from f2cto.tuning_spaces import Value
 
@@ -37,7 +33,7 @@ def finished(plan: Plan, done: dict[int, Trial], missing: Sequence[int]) -> Iter
     """The missing trials in the order in which they end. None but the very first starts when the time is up."""
     former = max((trial.ended for trial in done.values()), default=0.0)
     began, left = time.monotonic() - former, list(missing)
-    with _executor(plan.jobs) as pool:
+    with executor(plan.jobs) as pool:
         waiting: set[Future[Trial]] = set()
         while True:
             while left and len(waiting) < plan.jobs and may_draw(plan, done, left[0]):
@@ -71,45 +67,8 @@ def changes(plan: Plan, done: Mapping[int, Trial], number: int) -> dict[str, Val
     return draw(plan.search, number, partial(by_estimator, known))
 
 
-class _Here(Executor):
-    """Computes at once, in this process."""
-
-    def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
-        """A future that is already there."""
-        future: Future[Any] = Future()
-        future.set_result(fn(*given, **named))
-        return future
-
-
-@contextmanager
-def _executor(count: int) -> Iterator[Executor]:
-    if count == 1:
-        one_process(1)
-        yield _Here()
-        return
-    # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(count, get_context("spawn"), one_process, (count,)) as pool:
-        try:
-            yield pool
-        except BrokenProcessPool as error:
-            msg = "A process was killed, perhaps for want of memory; give the command again, with fewer --jobs."
-            raise OSError(msg) from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-_kept: dict[str, list[Prepared]] = {}  # a search goes over the same few seeds again and again
-
-
 def _tried(search: Search, number: int, changes: Mapping[str, Value], data: Path) -> Trial:
     """One trial, in whatever process."""
-    from f2cto.comparison import stream  # noqa: PLC0415
     from f2cto.tuning import tried  # noqa: PLC0415
 
-    def stages(seed: int) -> list[Prepared]:
-        key = repr((search.settings, seed, data))
-        if key not in _kept:
-            _kept[key] = stream(search.settings, seed, data)
-        return _kept[key]
-
-    return tried(search, number, changes, stages)
+    return tried(search, number, changes, lambda seed: stages(search.settings, seed, data))
