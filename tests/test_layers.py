@@ -24,13 +24,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hypergradient": {"constraints"},
     "federation": {"message"},
     "counting": set(),
+    "privacy": set(),
     "data": {"randomness"},
     "fetching": {"data"},
     "attacks": {"constraints", "descent", "randomness"},
     "training": {"attacks", "descent", "models"},
     "selectors": {
         *{"attacks", "config", "constraints", "descent", "federation", "hardware", "message", "models", "randomness"},
-        *{"hypergradient", "training", "trilevel"},
+        *{"hypergradient", "privacy", "training", "trilevel"},
     },
     "selection": {
         "attacks",

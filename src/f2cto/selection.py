@@ -18,9 +18,10 @@ from f2cto.data.dataset import LabelledData, Source, as_labelled, check_alike, c
 from f2cto.federation.engine import Traffic
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.base import Given, OnRound, Shard, run
+from f2cto.selectors.base import Given, OnRound, Shard
 from f2cto.selectors.catalogue import make_selector
 from f2cto.selectors.quotas import Balance
+from f2cto.selectors.running import run
 from f2cto.trilevel.master import Round, Stopped
 
 HIDDEN = (100, 100)

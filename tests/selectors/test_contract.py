@@ -12,7 +12,7 @@ from torch import Tensor
 
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
-from f2cto.selectors.base import Coreset, Given, Selector, Shard, run
+from f2cto.selectors.base import Coreset, Given, Selector, Shard
 from f2cto.selectors.catalogue import METHODS, make_selector
 from f2cto.selectors.f2cto_settings import (
     F2ctoSettings,
@@ -23,6 +23,7 @@ from f2cto.selectors.f2cto_settings import (
     Weighting,
     WeightRule,
 )
+from f2cto.selectors.running import run
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from testing.shards import blobs, federation
 

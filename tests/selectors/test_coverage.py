@@ -12,7 +12,7 @@ from torch import Tensor
 
 from f2cto.randomness import generator
 from f2cto.selectors import facility, herding, kcenter
-from f2cto.selectors.base import Given, Result, Selector, Shard, run
+from f2cto.selectors.base import Given, Selector, Shard
 from f2cto.selectors.by_class import class_by_class
 from f2cto.selectors.coverage import (
     cluster_sizes,
@@ -24,6 +24,7 @@ from f2cto.selectors.coverage import (
     squared_distances,
 )
 from f2cto.selectors.lifted import Pretraining
+from f2cto.selectors.running import Result, run
 from f2cto.selectors.spaces import CoverSettings, Space
 from f2cto.training import Training
 from testing.shards import federation

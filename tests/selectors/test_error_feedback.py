@@ -11,7 +11,7 @@ from torch import Tensor
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
 from f2cto.randomness import generator
-from f2cto.selectors.base import Coreset, Given, Result, Shard, run
+from f2cto.selectors.base import Coreset, Given, Shard
 from f2cto.selectors.error_feedback import ErrorFeedback
 from f2cto.selectors.error_feedback_settings import (
     Attacks,
@@ -22,6 +22,7 @@ from f2cto.selectors.error_feedback_settings import (
     Target,
 )
 from f2cto.selectors.error_feedback_worker import FeedbackProgram, reshuffled
+from f2cto.selectors.running import Result, run
 from f2cto.selectors.secure_sum import numbers, total
 from testing.shards import federation
 

@@ -12,12 +12,13 @@ from f2cto.attacks.base import Range
 from f2cto.descent import gradient
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
-from f2cto.selectors.base import Shard, run
+from f2cto.selectors.base import Shard
 from f2cto.selectors.catalogue import parameter_radius
 from f2cto.selectors.coverage import herd
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
 from f2cto.selectors.f2cto_stages import Team, blocks_of, standardised
+from f2cto.selectors.running import run
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage
 from f2cto.trilevel.settings import Hat, Penalties, Start, Stopping

@@ -12,9 +12,10 @@ from f2cto.message import Message
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.selectors import fedcs
-from f2cto.selectors.base import Given, Shard, run
+from f2cto.selectors.base import Given, Shard
 from f2cto.selectors.fedcs import FedcsSettings, class_means, distance_contrast, median_centres
 from f2cto.selectors.lifted import Pretraining
+from f2cto.selectors.running import run
 from testing.shards import federation
 
 UNTRAINED = Pretraining(rounds=0)

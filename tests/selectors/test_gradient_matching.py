@@ -12,7 +12,7 @@ from f2cto.randomness import generator
 from f2cto.selectors import acs, easy, gcfl
 from f2cto.selectors.acs import AcsSettings, Variant
 from f2cto.selectors.attacked import attacked
-from f2cto.selectors.base import Coreset, Given, Selector, Shard, run
+from f2cto.selectors.base import Coreset, Given, Selector, Shard
 from f2cto.selectors.coverage import cluster_sizes, facility_location, similarities
 from f2cto.selectors.easy import EasySettings
 from f2cto.selectors.gcfl import GcflSettings, class_gradients, mean_gradients
@@ -20,6 +20,7 @@ from f2cto.selectors.last_layer import last_layer
 from f2cto.selectors.lifted import Pretraining
 from f2cto.selectors.omp import Pick
 from f2cto.selectors.pooled import POOLED
+from f2cto.selectors.running import run
 from f2cto.training import Training
 from testing.shards import federation
 

@@ -11,11 +11,12 @@ from torch.nn.functional import one_hot
 
 from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
-from f2cto.selectors.base import Given, run
+from f2cto.selectors.base import Given
 from f2cto.selectors.greedy import GreedySettings, Grown, Growth, Kernel, choose, grow, make, uses_features
 from f2cto.selectors.lifted import Pretraining
 from f2cto.selectors.ntk import Ntk
 from f2cto.selectors.quotas import quotas
+from f2cto.selectors.running import run
 from testing.shards import blobs, federation
 
 COUNT, CLASSES = 12, 3

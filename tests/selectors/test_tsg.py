@@ -10,7 +10,8 @@ from f2cto.constraints import LinfBall
 from f2cto.hypergradient.method import lower_steps, start, step
 from f2cto.hypergradient.problem import Point
 from f2cto.message import Message
-from f2cto.selectors.base import Given, Shard, run
+from f2cto.selectors.base import Given, Shard
+from f2cto.selectors.running import run
 from f2cto.selectors.tsg import Levels, Softness, Tsg, TsgSettings, TsgState
 from f2cto.trilevel.master import DivergedError
 from testing.shards import federation

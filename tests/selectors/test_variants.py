@@ -11,9 +11,9 @@ import torch
 
 from f2cto.config import plain
 from f2cto.federation.in_process import InProcess
-from f2cto.selectors.base import run
 from f2cto.selectors.f2cto import CoresetProgram, F2cto
 from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Perturbation, StepRule, Unit, WeightRule
+from f2cto.selectors.running import run
 from f2cto.selectors.variants import literal, lower_bilevel, periodic, upper_bilevel
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.worker import WorkerState

@@ -1,11 +1,14 @@
-"""The engine that keeps all workers in this process: in order, deterministic, the default and the test bed."""
+"""The carrier that keeps all workers in this process: in order, deterministic, the default and the test bed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from f2cto.federation.engine import Program, Traffic, WorkerFailedError
+from f2cto.federation.carrier import Answers, Call
+from f2cto.federation.engine import Program, Traffic
+from f2cto.federation.exchange import Exchange
+from f2cto.federation.faults import Faults
 from f2cto.message import Message
 
 Shard = TypeVar("Shard")
@@ -13,33 +16,45 @@ State = TypeVar("State")
 
 
 class InProcess(Generic[Shard, State]):
-    """Runs a program at every shard, one after the other.
+    """Runs a program at every shard, one after the other; carrier and engine at once.
 
     `states` are the workers' own. A master in this process may look at them at the end because here the user owns all
     the data; nothing that runs during the method does.
     """
 
-    def __init__(self, program: Program[Shard, State], shards: Sequence[Shard]) -> None:
+    def __init__(self, program: Program[Shard, State], shards: Sequence[Shard], faults: Faults | None = None) -> None:
         """Start one worker per shard."""
         self._program, self._shards = program, tuple(shards)
         self.states: list[State] = [program.start(shard) for shard in self._shards]
-        self._traffic = Traffic(workers=len(self._shards))
+        self._exchange = Exchange(self, faults or Faults(), getattr(program, "entries", ()))
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+        return len(self._shards)
+
+    @property
+    def exchange(self) -> Exchange:
+        """The engine, with its account of who was missing."""
+        return self._exchange
 
     @property
     def traffic(self) -> Traffic:
         """What was exchanged so far."""
-        return self._traffic
+        return self._exchange.traffic
 
     def ask(self, phase: str, message: Message) -> list[Message]:
         """Put a message to every worker; one reply each, in the workers' order."""
-        return [self._ask(worker, phase, message) for worker in range(len(self._shards))]
+        return self._exchange.ask(phase, message)
 
-    def _ask(self, worker: int, phase: str, message: Message) -> Message:
-        self._traffic.down.add(message)
+    def carry(self, call: Call, to: Sequence[int]) -> Answers:
+        """Put a question to some workers."""
+        return {worker: self._answer(worker, call) for worker in to}
+
+    def _answer(self, worker: int, call: Call) -> Message | Exception:
         try:
-            state, reply = self._program.run(phase, self._shards[worker], self.states[worker], message)
-        except Exception as error:
-            raise WorkerFailedError(worker, phase, error) from error
+            state, reply = self._program.run(call.phase, self._shards[worker], self.states[worker], call.message)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the policy decides what becomes of it)
+            return error
         self.states[worker] = state
-        self._traffic.up.add(reply)
         return reply

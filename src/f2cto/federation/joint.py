@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from f2cto.federation.engine import Program, Traffic
+from f2cto.federation.faults import Faults
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
 
@@ -60,7 +61,12 @@ class Joint:
         return replies
 
 
-def in_this_process(program: Program[Shard, State], shards: Sequence[Shard]) -> InProcess[Shard, State] | Joint:
+def in_this_process(
+    program: Program[Shard, State], shards: Sequence[Shard], faults: Faults | None = None
+) -> InProcess[Shard, State] | Joint:
     """The faster engine of the two: workers as one where that is exact, else one after the other."""
-    joined = program.joined(shards) if isinstance(program, JoinsWorkers) else None
-    return InProcess(program, shards) if joined is None else Joint(program, joined, len(shards))  # type: ignore[arg-type]
+    joins = isinstance(program, JoinsWorkers) and faults in {None, Faults()}
+    joined = program.joined(shards) if joins else None  # type: ignore[attr-defined]
+    if joined is None:
+        return InProcess(program, shards, faults)
+    return Joint(program, joined, len(shards))  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,8 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from f2cto.attacks.base import Range
-from f2cto.federation.engine import Program, Traffic
-from f2cto.federation.joint import in_this_process
+from f2cto.federation.engine import Program
 from f2cto.message import Ask, Message
 from f2cto.models import FlatModel
 from f2cto.randomness import generator
@@ -70,23 +69,6 @@ class Selector(Protocol):
     def coreset(self, shard: Shard, state: Any) -> Coreset:  # noqa: ANN401  (each program has its own state)
         """The worker's choice, once the master has finished. It stays at the worker."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What a selection in one process gives."""
-
-    coresets: list[Coreset]
-    solution: Solution
-    traffic: Traffic
-
-
-def run(selector: Selector, shards: Sequence[Shard], w: Tensor, on_round: OnRound = lambda _: None) -> Result:
-    """Run a selector with all workers in this process."""
-    engine = in_this_process(selector.program(), shards)
-    solution = selector.lead(engine.ask, w, on_round)
-    coresets = [selector.coreset(shard, state) for shard, state in zip(shards, engine.states, strict=True)]
-    return Result(coresets, solution, engine.traffic)
 
 
 LocalChoice = Callable[[Shard, Generator], Tensor]  # the chosen positions of one shard

@@ -16,11 +16,12 @@ from f2cto.attacks.base import Range
 from f2cto.constraints import L2Ball
 from f2cto.message import Ask, Message
 from f2cto.selectors.base import Coreset, OnRound, Shard
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form
+from f2cto.selectors.f2cto_private import PrivateProgram
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Sharing, WorkerWeights
 from f2cto.selectors.f2cto_stages import Stages, Team, blocks_of
 from f2cto.selectors.greedy_match import greedy_match
 from f2cto.selectors.quotas import in_turn
-from f2cto.trilevel.master import Master, Solution, solve
+from f2cto.trilevel.master import Master, OnProgress, Progress, Solution, solve
 from f2cto.trilevel.problem import Point, Refined
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Start
@@ -46,15 +47,30 @@ class F2cto:
         """What a worker faces, iteration by iteration."""
         return Stages(self.settings, self.radius, self.valid)
 
-    def program(self) -> CoresetProgram:
+    def program(self) -> CoresetProgram | PrivateProgram:
         """What runs at each worker."""
-        stages = self.stages()
-        return CoresetProgram(self.settings, stages, stages.initial)
+        stages, privacy = self.stages(), self.settings.sharing.privacy
+        program = CoresetProgram(self.settings, stages, stages.initial)
+        return PrivateProgram(program, privacy) if privacy.on else program
 
     def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
         """The master's side: Algorithm 1."""
+        return solve(ask, w, self._master(), on_round)
+
+    def lead_from(self, ask: Ask, start: Progress, on_round: OnRound, on_progress: OnProgress) -> Solution:
+        """The master's side from where a former run got to."""
+        return solve(ask, start, self._master(), on_round, on_progress)
+
+    def _master(self) -> Master:
         s = self.settings
-        return solve(ask, w, Master(L2Ball(self.radius), s.proxy.step, s.stopping, s.local_rounds), on_round)
+        return Master(
+            onto=L2Ball(self.radius),
+            eta_w=s.proxy.step,
+            stopping=s.stopping,
+            local_rounds=s.local_rounds,
+            aggregation=s.sharing.aggregation,
+            together=s.sharing.exchanges == 1,
+        )
 
     def coreset(self, shard: Shard, state: WorkerState) -> Coreset:
         """The largest weights of each block, or a greedy choice where weights were frozen."""
@@ -84,8 +100,11 @@ class CoresetProgram:
     ) -> None:
         """Keep what the stages keep; all else is in the states. `together = False` never joins workers."""
         self._settings, self._together = settings, together
-        self._inner = TrilevelProgram[Team](stage, initial, settings.local_rounds)
+        by_samples = settings.sharing.weights is WorkerWeights.SAMPLES
+        weight = (lambda team: float(len(team.y))) if by_samples else (lambda _: 0.0)
+        self._inner = TrilevelProgram[Team](stage, initial, settings.local_rounds, weight)
         self._teams: dict[Shard, Team] = {}
+        self.entries = self._inner.entries
 
     def start(self, shard: Shard | Team) -> WorkerState:
         """The private state before the first message."""
@@ -99,11 +118,12 @@ class CoresetProgram:
         """All workers as one, if each would do the same work apart.
 
         Local rounds and the steps of Eq. (14) need each worker's own w, random starts its own generator, and workers
-        that keep different numbers have different steps. What remains apart: Eq. (9) projects every w^_i before the
+        that keep different numbers have different steps. Means other than the plain one need every vector. What remains apart: Eq. (9) projects every w^_i before the
         mean, a team projects the mean; the two agree wherever the ball of W is not active.
         """
         s = self._settings
         alone = s.local_rounds > 1 or s.perturbation.form is not Form.EXACT or s.perturbation.start is Start.RANDOM
+        alone = alone or s.sharing != Sharing(exchanges=s.sharing.exchanges)
         if alone or not self._together or len(shards) == 1 or len({shard.size for shard in shards}) > 1:
             return None
         return Team(tuple(shards))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from f2cto.hardware import Precision
+from f2cto.privacy import Privacy
+from f2cto.trilevel.aggregation import Aggregation
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 
 
@@ -134,6 +136,35 @@ class Perturbation:
         return min(1.0, (t + 1) / self.ramp) if self.ramp else 1.0
 
 
+class WorkerWeights(StrEnum):
+    """How much each worker counts in the master's means."""
+
+    EQUAL = "equal"  # the paper
+    SAMPLES = "samples"  # as much as it has samples, whose number it then tells
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What workers send, and what the master makes of it."""
+
+    exchanges: int = 2  # an iteration; 1: w and w^ travel in one message, and the result is the same
+    weights: WorkerWeights = WorkerWeights.EQUAL
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    privacy: Privacy = field(default_factory=Privacy)
+
+    def __post_init__(self) -> None:
+        """Refuse other numbers of exchanges than there are."""
+        if self.exchanges not in {1, 2}:
+            msg = f"An iteration has 2 exchanges, or 1; got {self.exchanges}."
+            raise ValueError(msg)
+        if self.privacy.on and self.exchanges == 2:
+            msg = "Private messages hold w and w^ at once; set `sharing.exchanges = 1` beside `sharing.privacy.clip`."
+            raise ValueError(msg)
+        if self.privacy.on and self.weights is WorkerWeights.SAMPLES:
+            msg = 'Private messages hold no numbers of samples; use `sharing.weights = "equal"` with `sharing.privacy`.'
+            raise ValueError(msg)
+
+
 @dataclass(frozen=True)
 class F2ctoSettings:
     """All of F2CTO. Variants are values here: UBV is `perturbation.train_radius = 0`, LBV is `weighting.frozen`
@@ -147,6 +178,7 @@ class F2ctoSettings:
     stopping: Stopping = field(default_factory=lambda: Stopping(iterations=250))
     local_rounds: int = 1
     choice: Choice = Choice.TOP
+    sharing: Sharing = field(default_factory=Sharing)
 
     def __post_init__(self) -> None:
         """Refuse penalties under which perturbations would help the model instead of attacking it."""
@@ -154,6 +186,12 @@ class F2ctoSettings:
             _check_adversarial(self.penalties)
         if self.local_rounds < 1:
             msg = f"`local_rounds` must be at least 1; got {self.local_rounds}."
+            raise ValueError(msg)
+        if self.sharing.exchanges == 1 and not (self.perturbation.form is Form.EXACT and self.proxy.waits):
+            msg = (
+                "With one exchange an iteration w^ has made its step before the next w is known; that needs "
+                '`perturbation.form = "exact"` and `proxy.waits = true`. Use `sharing.exchanges = 2`.'
+            )
             raise ValueError(msg)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from f2cto.constraints import ConstraintSet
 from f2cto.message import Ask, Message
+from f2cto.trilevel.aggregation import Aggregation, combined
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.stationarity import Moves, stationarity_gap
 
-REFINE, UPDATE = "refine", "update"
+REFINE, UPDATE, ITERATE = "refine", "update", "iterate"
 
 
 class DivergedError(ArithmeticError):
@@ -39,6 +41,7 @@ class Round:
     gap: float  # ||G^t||^2, Eq. (16)
     seconds: float  # since the run began
     metrics: dict[str, float]  # the mean over workers of whatever else they report
+    absent: tuple[int, ...] = ()  # workers that were missing, where the engine may go on without them
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,28 @@ class Solution:
     stopped: Stopped
 
 
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """All the master knows between two iterations: what it takes to go on after it was killed."""
+
+    w: Tensor
+    w_hat: Tensor | None = None  # the mean of the workers' w^, where it travels with w; none: w^ restarts from w
+    history: tuple[Round, ...] = ()
+
+
 @dataclass(frozen=True)
 class Master:
-    """What the master has to know: the set W, the step size of w (for the gap), I, and when to stop."""
+    """What the master has to know: the set W, the step size of w (for the gap), I, and when to stop.
+
+    `together` lets w and w^ travel in one message: one exchange an iteration instead of two.
+    """
 
     onto: ConstraintSet
     eta_w: float
     stopping: Stopping
     local_rounds: int = 1
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    together: bool = False
 
     def __post_init__(self) -> None:
         """Refuse exchanges without work in between."""
@@ -68,9 +85,7 @@ class Master:
 
 def average(ws: Sequence[Tensor]) -> Tensor:
     """The mean of the workers' parameters: w^ after Eq. (9)."""
-    if all(w is ws[0] for w in ws):
-        return ws[0]  # workers that work as one have one vector
-    return torch.stack(list(ws)).mean(dim=0)
+    return combined(ws, [1.0] * len(ws), ws[0], Aggregation())
 
 
 def aggregate(ws: Sequence[Tensor], onto: ConstraintSet) -> Tensor:
@@ -78,43 +93,83 @@ def aggregate(ws: Sequence[Tensor], onto: ConstraintSet) -> Tensor:
     return onto.project(average(ws))
 
 
-def solve(ask: Ask, w: Tensor, master: Master, on_round: Callable[[Round], None] = lambda _: None) -> Solution:
+OnRound = Callable[[Round], None]
+OnProgress = Callable[[Progress], None]
+
+
+def solve(
+    ask: Ask,
+    start: Tensor | Progress,
+    master: Master,
+    on_round: OnRound = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
+) -> Solution:
     """Algorithm 1: refine, average, update, aggregate, until a stopping rule holds.
 
     Rules are looked at after each exchange: with I local rounds a run may end up to I - 1 iterations past T.
 
     Args:
         ask: puts a message to all workers, as an engine does.
-        w: the initial parameters.
+        start: the initial parameters, or where a former run got to.
         master: the master's settings.
         on_round: is told about every exchange as it ends.
+        on_progress: is given what it takes to go on from there.
 
     """
-    began = time.monotonic()
-    history: list[Round] = []
-    stopped: Stopped | None = None
-    w = master.onto.project(w)
+    now = start if isinstance(start, Progress) else Progress(master.onto.project(start))
+    began = time.monotonic() - (now.history[-1].seconds if now.history else 0.0)
+    stopped = _why_stop(now.history[-1], master.stopping) if now.history else None
     while stopped is None:
-        w_hat = average([r.vectors["w_hat"] for r in ask(REFINE, Message({"w": w}))])
-        replies = ask(UPDATE, Message({"w_hat": w_hat}))
-        w_next = aggregate([r.vectors["w"] for r in replies], master.onto)
-        history.append(_summary(replies, w, w_next, master, len(history) + 1, time.monotonic() - began))
-        on_round(history[-1])
-        _check_finite(w_next, history[-1])
-        w, stopped = w_next, _why_stop(history[-1], master.stopping)
-    return Solution(w=w, history=tuple(history), stopped=stopped)
+        replies, w_hat = (_together if master.together else _in_turn)(ask, now, master)
+        w = master.onto.project(_combined(replies, "w", now.w, master))
+        last = _summary(replies, (now.w, w), master, len(now.history) + 1, time.monotonic() - began)
+        on_round(last)
+        _check_finite(w, last)
+        now = Progress(w, w_hat, (*now.history, last))
+        on_progress(now)
+        stopped = _why_stop(last, master.stopping)
+    return Solution(w=now.w, history=now.history, stopped=stopped)
 
 
-def _summary(  # noqa: PLR0913
-    replies: Sequence[Message], w: Tensor, w_next: Tensor, master: Master, exchange: int, seconds: float
+def _in_turn(ask: Ask, now: Progress, master: Master) -> tuple[list[Message], None]:
+    """An iteration in two exchanges: the mean of w^ first, then every worker's step of w."""
+    t = {"t": float(len(now.history) * master.local_rounds)}
+    w_hat = _combined(ask(REFINE, Message({"w": now.w}, t)), "w_hat", now.w, master)
+    return ask(UPDATE, Message({"w_hat": w_hat})), None
+
+
+def _together(ask: Ask, now: Progress, master: Master) -> tuple[list[Message], Tensor | None]:
+    """An iteration in one exchange: w and the w^ of the next iteration come back together."""
+    t = {"t": float(len(now.history) * master.local_rounds)}
+    vectors = {"w": now.w} if now.w_hat is None else {"w": now.w, "w_hat": now.w_hat}
+    replies = ask(ITERATE, Message(vectors, t))
+    kept = all("w_hat" in reply.vectors for reply in replies)  # not where w^ restarts from w in the next iteration
+    around = now.w if now.w_hat is None else now.w_hat
+    return replies, _combined(replies, "w_hat", around, master) if kept else None
+
+
+def _combined(replies: Sequence[Message], name: str, around: Tensor, master: Master) -> Tensor:
+    """The workers' vectors in one: their mean, unless the settings ask for something more robust."""
+    return combined([r.vectors[name] for r in replies], _weights(replies), around, master.aggregation)
+
+
+def _weights(replies: Sequence[Message]) -> list[float]:
+    """Each worker's weight in means; equal unless they sent their own."""
+    return [reply.scalars.get("weight", 1.0) for reply in replies]
+
+
+def _summary(
+    replies: Sequence[Message], moved: tuple[Tensor, Tensor], master: Master, exchange: int, seconds: float
 ) -> Round:
-    """One row of the history, out of the scalars the workers sent along."""
-    rest = {name: sum(r.scalars[name] for r in replies) / len(replies) for name in replies[0].scalars}
-    local = [Moves(alpha=r.scalars["alpha_move"], q=r.scalars["q_move"], p=r.scalars["p_move"]) for r in replies]
+    """One row of the history, out of the scalars the workers sent along, if they did."""
+    weights = _weights(replies)
+    names = [name for name in replies[0].scalars if name != "weight"]
+    rest = {n: sum(v * r.scalars[n] for v, r in zip(weights, replies, strict=True)) / sum(weights) for n in names}
+    local = [Moves(**{name: r.scalars.get(f"{name}_move", 0.0) for name in ("alpha", "q", "p")}) for r in replies]
     return Round(
         iteration=exchange * master.local_rounds,
-        objective=rest.pop("objective"),
-        gap=stationarity_gap(local, w, w_next, master.eta_w * master.local_rounds),
+        objective=rest.pop("objective", math.nan),
+        gap=stationarity_gap(local, *moved, master.eta_w * master.local_rounds),
         seconds=seconds,
         metrics={name: value for name, value in rest.items() if not name.endswith("_move")},
     )

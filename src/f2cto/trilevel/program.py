@@ -10,10 +10,10 @@ import torch
 from torch import Generator, Tensor
 
 from f2cto.message import Message
-from f2cto.trilevel.master import REFINE, UPDATE
+from f2cto.trilevel.master import ITERATE, REFINE, UPDATE
 from f2cto.trilevel.problem import LocalProblem, Point
 from f2cto.trilevel.settings import Settings
-from f2cto.trilevel.worker import WorkerState, local_round, refine, start, update
+from f2cto.trilevel.worker import Update, WorkerState, iterate, local_round, refine, start, update
 
 Shard_contra = TypeVar("Shard_contra", contravariant=True)
 
@@ -29,18 +29,24 @@ class Stage:
 
 @dataclass(frozen=True)
 class TrilevelProgram(Generic[Shard_contra]):
-    """Answers `refine` and `update` for any problem of the paper's shape.
+    """Answers `refine` and `update`, or `iterate` for both in one, for any problem of the paper's shape.
+
+    The master says which iteration it is: a worker that missed some is at the right one when it is back.
 
     Args:
         stage: the worker's problem and settings in iteration t.
         initial: where its alpha, q and p start; `w` of the point is ignored, the master sends it.
         local_rounds: I, the iterations between two exchanges.
+        weight: how much the worker counts in means; 0: as much as any other, and nothing is sent about it.
 
     """
 
     stage: Callable[[Shard_contra, int], Stage]
     initial: Callable[[Shard_contra], Point]
     local_rounds: int = 1
+    weight: Callable[[Shard_contra], float] = lambda _: 0.0
+
+    entries = (REFINE, ITERATE)  # what tells a worker all it has to know; see `federation.exchange`
 
     def start(self, shard: Shard_contra) -> WorkerState:
         """The private state before the first message."""
@@ -48,34 +54,53 @@ class TrilevelProgram(Generic[Shard_contra]):
 
     def run(self, phase: str, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         """Answer one message."""
+        weight = self.weight(shard)
+        weighs = {"weight": weight} if weight else {}
         match phase:
             case "refine":
-                return self._refine(shard, state, message.vectors["w"])
+                state, w_hat = self._refine(shard, state, message)
+                return state, Message({"w_hat": w_hat}, weighs)
             case "update":
-                return self._update(shard, state, message.vectors["w_hat"])
-        msg = f"A trilevel worker knows the phases `{REFINE}` and `{UPDATE}`; got `{phase}`."
+                here = self.stage(shard, state.t)
+                done = update(here.problem, state, message.vectors["w_hat"], here.settings)
+                return done.state, Message({"w": done.w}, _scalars(done) | weighs)
+            case "iterate":
+                state, reply = self._iterate(shard, state, message)
+                return state, replace(reply, scalars={**reply.scalars, **weighs})
+        msg = f"A trilevel worker knows the phases `{REFINE}`, `{UPDATE}` and `{ITERATE}`; got `{phase}`."
         raise ValueError(msg)
 
-    def _refine(self, shard: Shard_contra, state: WorkerState, w: Tensor) -> tuple[WorkerState, Message]:
-        state = replace(state, at=replace(state.at, w=w))
+    def _refine(self, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Tensor]:
+        state = replace(state, t=_iteration(message, state), at=replace(state.at, w=message.vectors["w"]))
         for _ in range(self.local_rounds - 1):
             here = self.stage(shard, state.t)
             state = local_round(here.problem, state, here.settings, here.rng)
         here = self.stage(shard, state.t)
         state = refine(here.problem, state, here.settings, here.rng)
-        return state, Message({"w_hat": state.refined.w_hat})
+        return state, state.refined.w_hat
 
-    def _update(self, shard: Shard_contra, state: WorkerState, w_hat: Tensor) -> tuple[WorkerState, Message]:
-        here = self.stage(shard, state.t)
-        done = update(here.problem, state, w_hat, here.settings)
-        scalars = {
-            "objective": done.objective,
-            "alpha_move": done.moves.alpha,
-            "q_move": done.moves.q,
-            "p_move": done.moves.p,
-            **done.metrics,
-        }
-        return done.state, Message({"w": done.w}, scalars)
+    def _iterate(self, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
+        w = message.vectors["w"]
+        known = replace(state.refined, w_hat=message.vectors.get("w_hat", w))
+        state = replace(state, t=_iteration(message, state), at=replace(state.at, w=w), refined=known)
+        for _ in range(self.local_rounds):
+            here = self.stage(shard, state.t)
+            done = iterate(here.problem, state, here.settings, here.rng)
+            state = replace(done.state, at=replace(done.state.at, w=here.problem.sets.W.project(done.w)))
+        sent = {"w": done.w}
+        if not here.settings.hat.syncs(state.t):
+            sent["w_hat"] = state.refined.w_hat
+        return state, Message(sent, _scalars(done))
+
+
+def _iteration(message: Message, state: WorkerState) -> int:
+    """The iteration that the master is at; the worker's own where it does not say."""
+    return int(message.scalars.get("t", state.t))
+
+
+def _scalars(done: Update) -> dict[str, float]:
+    moved = {"alpha_move": done.moves.alpha, "q_move": done.moves.q, "p_move": done.moves.p}
+    return {"objective": done.objective, **moved, **done.metrics}
 
 
 def no_parameters(like: Tensor) -> Tensor:

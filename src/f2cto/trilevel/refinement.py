@@ -56,12 +56,20 @@ def refine_w_p(problem: LocalProblem, at: Point, p_star: Tensor, settings: Setti
 
 def refined(problem: LocalProblem, at: Point, before: Refined, t: int, settings: Settings, rng: Generator) -> Refined:  # noqa: PLR0913
     """All refined points of iteration t; w^ is still the worker's own."""
-    q_star = refine_q(problem, at, _start(settings.start, at.q, before.q_star, problem.sets.Q, rng), settings)
-    p_star = q_star
-    if not settings.shared_refinement:
-        p_star = refine_p(problem, at, _start(settings.start, at.p, before.p_star, problem.sets.P, rng), settings)
+    q_star, p_star = refine_attacks(problem, at, before, settings, rng)
     w_hat, p_hat = refine_hat(problem, at, replace(before, p_star=p_star), t, settings)
     return Refined(p_star=p_star, q_star=q_star, w_hat=w_hat, p_hat=p_hat)
+
+
+def refine_attacks(
+    problem: LocalProblem, at: Point, before: Refined, settings: Settings, rng: Generator
+) -> tuple[Tensor, Tensor]:
+    """(q*, p*) at the present point."""
+    q_star = refine_q(problem, at, _start(settings.start, at.q, before.q_star, problem.sets.Q, rng), settings)
+    if settings.shared_refinement:
+        return q_star, q_star
+    start = _start(settings.start, at.p, before.p_star, problem.sets.P, rng)
+    return q_star, refine_p(problem, at, start, settings)
 
 
 def refine_hat(problem: LocalProblem, at: Point, known: Refined, t: int, settings: Settings) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from f2cto.descent import projected_step
 from f2cto.trilevel.problem import LocalProblem, Point, Refined, Sets
-from f2cto.trilevel.refinement import refined
+from f2cto.trilevel.refinement import refine_attacks, refine_w_p, refined
 from f2cto.trilevel.settings import Settings
 from f2cto.trilevel.slopes import AlphaSlopes, slopes_of
 from f2cto.trilevel.stationarity import Moves, moves
@@ -102,3 +102,20 @@ def local_round(problem: LocalProblem, state: WorkerState, settings: Settings, r
     state = refine(problem, state, settings, rng)
     done = update(problem, state, state.refined.w_hat, settings)
     return replace(done.state, at=replace(done.state.at, w=problem.sets.W.project(done.w)))
+
+
+def iterate(problem: LocalProblem, state: WorkerState, settings: Settings, rng: Generator) -> Update:
+    """A whole iteration from (w^t, w^ of iteration t) to the worker's w^{t+1} and its w^ of iteration t + 1.
+
+    In the exact form the step of w^ that iteration t + 1 begins with is taken at alpha^{t+1} and at p* of iteration t,
+    not at anything that iteration t + 1 finds out. So it can be taken now, and both means travel in one message. Where
+    w^ is to restart from w the worker's own w stands for it until the master's has come.
+    """
+    q_star, p_star = refine_attacks(problem, state.at, state.refined, settings, rng)
+    known = Refined(p_star=p_star, q_star=q_star, w_hat=state.refined.w_hat, p_hat=p_star)
+    done = update(problem, replace(state, refined=known), known.w_hat, settings)
+    if settings.hat.syncs(done.state.t):
+        w_hat = problem.sets.W.project(done.w)
+    else:
+        w_hat = refine_w_p(problem, replace(done.state.at, w=known.w_hat, p=p_star), p_star, settings).w
+    return replace(done, state=replace(done.state, refined=replace(known, w_hat=w_hat)))

@@ -1,0 +1,96 @@
+"""What to do when a worker dies, keeps silent or sends what cannot be used."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+
+from f2cto.message import Message
+
+
+class OnFailure(StrEnum):
+    """What the master does about workers that do not answer as they should."""
+
+    STOP = "stop"  # end the run and say who
+    CONTINUE = "continue"  # go on with those who answered
+    WAIT = "wait"  # ask again until they are back
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How failures are met."""
+
+    on_failure: OnFailure = OnFailure.STOP
+    least: int = 0  # workers a round needs; 0: more than half of them to continue, all where the master waits
+    patience: float = 600.0  # seconds that the master waits for workers to come back
+    pause: float = 1.0  # seconds between two attempts
+
+    def __post_init__(self) -> None:
+        """Refuse what no run could be held to."""
+        if self.least < 0 or self.patience < 0 or not self.pause > 0:
+            msg = f"Faults need least >= 0, patience >= 0 and pause > 0; got {self.least}, {self.patience}, {self.pause}."
+            raise ValueError(msg)
+
+    def needed(self, workers: int) -> int:
+        """How many workers must answer."""
+        if self.on_failure is OnFailure.STOP:
+            return workers
+        if self.least > workers:
+            msg = f"A round is to have at least {self.least} workers, and there are {workers}; lower `least`."
+            raise ValueError(msg)
+        return self.least or (workers // 2 + 1 if self.on_failure is OnFailure.CONTINUE else workers)
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Who was missing when, and why."""
+
+    serial: int  # of the master's question
+    phase: str
+    worker: int
+    why: str
+
+
+class UnusableReplyError(ValueError):
+    """An answer that cannot be reckoned with."""
+
+
+def unusable(replies: Mapping[int, Message], *, alike: bool) -> dict[int, UnusableReplyError]:
+    """The replies that hold NaN or infinities, or, where all have to be `alike`, are of another shape than most.
+
+    Where nobody has sent finite numbers no worker is to blame: the method diverged, and its master says so.
+    """
+    broken = {i: UnusableReplyError(f"sent {what}") for i, reply in replies.items() if (what := _not_finite(reply))}
+    found = {} if len(broken) == len(replies) else broken
+    if alike and len(replies) > 1:
+        shapes = {i: _shape(reply) for i, reply in replies.items()}
+        usual = Counter(shapes.values()).most_common(1)[0][0]
+        odd = {i: shape for i, shape in shapes.items() if shape != usual}
+        found |= {i: UnusableReplyError(f"sent {_said(s)}, and most sent {_said(usual)}") for i, s in odd.items()}
+    return found
+
+
+def _not_finite(reply: Message) -> str:
+    for name, vector in reply.vectors.items():
+        if not bool(torch.isfinite(vector).all()):
+            return f"NaN or infinite numbers in `{name}`"
+    for name, value in reply.scalars.items():
+        if not math.isfinite(value):
+            return f"{value} for `{name}`"
+    return ""
+
+
+Shape = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _shape(reply: Message) -> Shape:
+    return tuple(sorted((name, tuple(vector.shape)) for name, vector in reply.vectors.items()))
+
+
+def _said(shape: Shape) -> str:
+    return ", ".join(f"{name} of length {'x'.join(map(str, size))}" for name, size in shape) or "no vectors"
