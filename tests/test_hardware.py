@@ -117,7 +117,7 @@ def test_bfloat16_serves_attacks_only() -> None:
         engine = in_this_process(method.program(), shards)
         solution = method.lead(engine.ask, model.own(), lambda _: None)
         (state,) = engine.states
-        found[precision] = (solution, state.refined.q_star)  # type: ignore[attr-defined]
+        found[precision] = (solution, state.refined.q_star)  # type: ignore[union-attr]
     (full, q), (rough, rough_q) = found.values()
     assert not torch.equal(q, rough_q)
     assert (q.sign() == rough_q.sign()).double().mean() > 0.85

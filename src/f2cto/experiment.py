@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from f2cto.models import fresh
 from f2cto.preparation import Prepared
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import Kept, RunRecord, Score
+from f2cto.run_settings import Engine, Federation
 from f2cto.selection import Selection, select
+from f2cto.selectors.running import Gather, Here
 from f2cto.trilevel.master import Round
 
 FLOOR = ("random", "balanced")  # what every coreset is judged beside
@@ -53,7 +56,7 @@ class Silent:
 def run(on: Prepared, watcher: Watcher) -> RunRecord:
     """Select, judge the coreset beside random ones of the same size, and record both."""
     began = time.monotonic()
-    chosen = choose(on.settings.method, on, on.settings.seed, watcher)
+    chosen = choose(on.settings.method, on, on.settings.seed, watcher, gather_of(on.settings.federation))
     seconds = time.monotonic() - began
     kept = kept_samples(on, chosen)
     watcher.on_selected(chosen, kept)
@@ -73,9 +76,11 @@ def run(on: Prepared, watcher: Watcher) -> RunRecord:
     )
 
 
-def row(r: Round) -> dict[str, float]:
-    """One iteration as a flat row."""
-    return {"iteration": r.iteration, "objective": r.objective, "gap": r.gap, "seconds": r.seconds, **r.metrics}
+def row(r: Round) -> dict[str, Any]:
+    """One iteration as a flat row; what workers did not tell and who was not missing is left out."""
+    told = {} if math.isnan(r.objective) else {"objective": r.objective}
+    absent = {"absent": list(r.absent)} if r.absent else {}
+    return {"iteration": r.iteration, **told, "gap": r.gap, "seconds": r.seconds, **r.metrics, **absent}
 
 
 def kept_samples(on: Prepared, chosen: Selection) -> list[Kept]:
@@ -103,7 +108,17 @@ def picture(sample: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     return (image[..., 0] if image.shape[-1] == 1 else image).numpy()
 
 
-def choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None) -> Selection:
+def gather_of(wanted: Federation) -> Gather:
+    """Where workers run, as the settings have it."""
+    if wanted.engine is Engine.PROCESS:
+        return partial(Here, faults=wanted.faults)
+    from f2cto.cluster.fleet import ray_fleet  # noqa: PLC0415  (an extra)
+    from f2cto.cluster.hosts import Cluster  # noqa: PLC0415
+
+    return ray_fleet(Cluster(wanted.address), wanted.faults)
+
+
+def choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None, gather: Gather = Here) -> Selection:
     """A method's choice."""
     return select(
         on.shards,
@@ -117,6 +132,7 @@ def choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None)
         balance=on.settings.data.balance,
         device=on.settings.network.device,
         on_round=watcher.on_round if watcher else lambda _: None,
+        gather=gather,
     )
 
 

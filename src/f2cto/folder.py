@@ -47,7 +47,7 @@ class RunFolder:
         )
         self._write("settings.toml", (head + tomli_w.dumps(dict(settings))).encode())
 
-    def add_row(self, row: Mapping[str, float]) -> None:
+    def add_row(self, row: Mapping[str, Any]) -> None:
         """One iteration."""
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

@@ -76,7 +76,7 @@ class RunRecord:
     gap: float
     floats_per_worker: int
     accuracy: Mapping[str, Mapping[str, Score]]  # method -> attack ("clean", "fgsm", "pgd") -> score
-    history: Sequence[Mapping[str, float]]  # one row an iteration: iteration, objective, gap, seconds, robust_accuracy
+    history: Sequence[Mapping[str, Any]]  # one row an iteration: iteration, objective, gap, seconds, robust_accuracy
     kept: Sequence[Kept]
     settings: Mapping[str, Any]
 

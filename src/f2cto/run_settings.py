@@ -14,6 +14,7 @@ from f2cto.data.damage import Damage
 from f2cto.data.encoding import Options
 from f2cto.data.sources import SOURCES
 from f2cto.evaluation import Evaluation
+from f2cto.federation.faults import Faults
 from f2cto.selectors.catalogue import METHODS, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.selectors.quotas import Balance
@@ -103,6 +104,28 @@ class Rehearsal:
             raise ValueError(msg)
 
 
+class Engine(StrEnum):
+    """Where the workers of `f2cto select` run."""
+
+    PROCESS = "process"  # all in this one
+    RAY = "ray"  # in processes of their own, on this machine or on a cluster
+
+
+@dataclass(frozen=True)
+class Federation:
+    """How master and workers come together."""
+
+    engine: Engine = Engine.PROCESS
+    address: str = ""  # of a Ray cluster, `auto` or HOST:PORT; empty: one on this machine
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        """Refuse an address that nobody goes to."""
+        if self.address and self.engine is not Engine.RAY:
+            msg = f'An address is that of a Ray cluster; set `federation.engine = "ray"`, or leave out {self.address}.'
+            raise ValueError(msg)
+
+
 @dataclass(frozen=True)
 class Judging:
     """How models are made of coresets and judged: the same for every method."""
@@ -125,6 +148,7 @@ class RunSettings(Judging):
     method: str = "f2cto"
     f2cto: F2ctoSettings = field(default_factory=F2ctoSettings)
     methods: Mapping[str, Any] = field(default_factory=dict)  # settings of the other methods, by name
+    federation: Federation = field(default_factory=Federation)
 
     def __post_init__(self) -> None:
         """Refuse what no run can start with."""

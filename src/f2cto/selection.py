@@ -16,12 +16,13 @@ from f2cto import hardware
 from f2cto.attacks.base import Range
 from f2cto.data.dataset import LabelledData, Source, as_labelled, check_alike, check_range
 from f2cto.federation.engine import Traffic
+from f2cto.federation.faults import Absence
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.selectors.base import Given, OnRound, Shard
 from f2cto.selectors.catalogue import make_selector
 from f2cto.selectors.quotas import Balance
-from f2cto.selectors.running import run
+from f2cto.selectors.running import Gather, Here, run
 from f2cto.trilevel.master import Round, Stopped
 
 HIDDEN = (100, 100)
@@ -37,6 +38,7 @@ class Selection:
     model: nn.Module  # the proxy model that was trained along the way
     stopped: Stopped
     traffic: Traffic
+    absences: tuple[Absence, ...] = ()  # who was missing when, where the engine may go on without
 
 
 def select(  # noqa: PLR0913  (each a question only the caller can answer)
@@ -52,6 +54,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     balance: Balance = Balance.EVEN,
     device: str = "cpu",
     on_round: OnRound = lambda _: None,
+    gather: Gather = Here,
 ) -> Selection:
     """Pick the samples of each shard that are worth keeping for robust training.
 
@@ -67,6 +70,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         balance: whether each class is to have as many samples, or as many as it has now in proportion.
         device: where to compute, such as `cuda`; the result comes back to the processor.
         on_round: is told about every iteration as it ends.
+        gather: where the workers run: in this process, or elsewhere, as `f2cto.cluster.fleet.ray_fleet()` has it.
 
     Example:
         >>> from f2cto import select
@@ -87,7 +91,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     parts = enumerate(zip(data, sizes, strict=True))
     workers = [Shard(part.x, part.y, k, flat, i, seed, balance) for i, (part, k) in parts]
     selector = make_selector(method, {} if settings is None else settings, Given(w, valid, radius, balance))
-    result = run(selector, workers, w, on_round)
+    result = run(selector, workers, w, on_round, gather)
     return Selection(
         indices=[c.indices.cpu().numpy() for c in result.coresets],
         weights=[c.weights.double().cpu().numpy() for c in result.coresets],
@@ -95,6 +99,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         model=loaded(network, flat, result.solution.w),
         stopped=result.solution.stopped,
         traffic=result.traffic,
+        absences=tuple(result.absences),
     )
 
 

@@ -87,7 +87,7 @@ def test_who_missed_a_phase_sits_out_until_the_next_entry() -> None:
 
 def test_too_few_workers_end_the_run() -> None:
     _, exchange = engine(lambda i, _: RuntimeError("gone") if i else None, "continue")
-    with pytest.raises(TooFewWorkersError, match="Only 1 of 3 workers answered `refine`, and 2 are needed.*1, 2"):
+    with pytest.raises(TooFewWorkersError, match=r"Only 1 of 3 workers answered `refine`, and 2 are needed.*1, 2"):
         exchange.ask("refine", Message())
     _, modest = engine(lambda i, _: RuntimeError("gone") if i else None, "continue", least=1)
     assert numbers(modest.ask("refine", Message())) == [0]

@@ -47,7 +47,7 @@ def test_a_state_comes_back_as_it_was() -> None:
 def test_what_cannot_be_kept_is_refused() -> None:
     with pytest.raises(SnapshotError, match="`inner` is a list"):
         flattened(replace(STATE, inner=[1]))  # type: ignore[arg-type]
-    with pytest.raises(SnapshotError, match="no `inner.alpha`"):
+    with pytest.raises(SnapshotError, match=r"no `inner\.alpha`"):
         rebuilt(STATE, {"t": torch.tensor(1.0), "rate": torch.tensor(1.0)})
 
 

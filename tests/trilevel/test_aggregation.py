@@ -18,7 +18,9 @@ from f2cto.trilevel.aggregation import PIECE, Aggregation, Rule, combined
 
 RULES = [Aggregation(rule) for rule in Rule]
 ROBUST = [Aggregation(rule) for rule in Rule if rule is not Rule.MEAN]
-ENTRIES = st.one_of(st.floats(-2, 2, width=32), st.sampled_from([0.0, 1.0, -1.0, 1e4]))  # ties and outliers
+# Ties and outliers; all in 64ths, so that moving the origin rounds no two values to one: the trimmed mean of unequal
+# weights jumps where two values change places at the cut.
+ENTRIES = st.one_of(st.integers(-128, 128).map(lambda i: i / 64), st.sampled_from([0.0, 1.0, -1.0, 1e4]))
 
 
 @st.composite

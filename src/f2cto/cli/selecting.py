@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   f2cto select --workers 10 --size 0.05 --iterations 100 --seed 3 --out runs/five-percent
   f2cto select --set f2cto.weighting.topk=0.5 --set training.steps=500 --quiet --json
   f2cto select --preset runs/demo/settings.toml --out runs/again
+  f2cto select --preset unsw-nb15-small --engine ray --set federation.faults.on_failure=continue --out runs/ray
 """
 
 
@@ -58,6 +59,8 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
     parser.add_argument("--size", type=float, help="samples each worker keeps: a count, or a fraction below 1")
     parser.add_argument("--iterations", type=int, help="iterations of the solver")
     parser.add_argument("--seed", type=int, help="the same seed gives the same result")
+    parser.add_argument("--engine", choices=["process", "ray"], help="where workers run (default: in this process)")
+    parser.add_argument("--address", metavar="auto|HOST:PORT", help="a Ray cluster (default: one on this machine)")
     parser.add_argument("--out", type=Path, help="folder for coreset.csv, report.html and more")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the kept rows themselves, .parquet or .csv")
     parser.add_argument(
@@ -127,6 +130,8 @@ def requested(chosen: argparse.Namespace) -> dict[str, Any]:
         "seed": chosen.seed,
         "method": chosen.method,
         "network.device": chosen.device,
+        "federation.engine": chosen.engine,
+        "federation.address": chosen.address,
         "f2cto.stopping.iterations": chosen.iterations,
         "evaluation.draws": 0 if chosen.no_judge else None,
     }.items():

@@ -8,7 +8,7 @@ tell what kinds of things a worker has seen, never a row; whoever minds even tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from f2cto.data.dataset import LabelledData, as_labelled
 from f2cto.data.errors import DataError
 from f2cto.data.labels import missing
 from f2cto.data.samples import Samples
-from f2cto.data.scaling import Scaling, column_statistics, merged
+from f2cto.data.scaling import Array, Scaling, column_statistics, merged
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,44 @@ class Column:
 
     name: str
     features: tuple[str, ...]
-    vocabulary: tuple[str, ...] = ()  # of a column of words, without "other"
-    number: int = -1  # place among the columns of numbers
+    vocabulary: tuple[str, ...] = ()  # of a column of words, without "other"; empty: a column of numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """What becomes of each column. Whoever has it can encode samples that were not fitted."""
+
+    columns: tuple[Column, ...]
+    scaling: Scaling  # of the columns of numbers, in their order
+    one_hot: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all features."""
+        return tuple(feature for column in self.columns for feature in column.features)
+
+    def positions(self, names: Collection[str]) -> tuple[int, ...]:
+        """The features that come from the named columns."""
+        origin = [column.name for column in self.columns for _ in column.features]
+        return tuple(i for i, name in enumerate(origin) if name in names)
+
+    def apply(self, frame: pl.DataFrame) -> tuple[Tensor, NDArray[np.int64]]:
+        """The features of checked columns, (M, features), and how many values of each feature were clipped."""
+        scaled, clipped = self.scaling.apply(self._numbers(frame))
+        x, outside, at, number = torch.zeros(len(frame), len(self.names)), np.zeros(len(self.names), np.int64), 0, 0
+        for column in self.columns:
+            end = at + len(column.features)
+            if column.vocabulary:
+                places, known = _places(frame[column.name], column.vocabulary), len(column.vocabulary)
+                x[:, at:end] = torch.eye(known + 1)[places, : end - at] if self.one_hot else places[:, None] / known
+            else:
+                x[:, at], outside[at] = torch.from_numpy(scaled[:, number]), clipped[number]
+                number += 1
+            at = end
+        return x, outside
+
+    def _numbers(self, frame: pl.DataFrame) -> Array:
+        return frame.select(c.name for c in self.columns if not c.vocabulary).cast(pl.Float64).to_numpy()
 
 
 def encode(
@@ -83,17 +119,35 @@ def encode(
     for name in fixed:
         if name not in frames[0].columns:
             raise DataError(missing("column", name, frames[0].columns, "The table"))
-    columns, scaling = _fitted(frames[: len(shards)], options)
-    done = [_features(frame, columns, scaling, options) for frame in frames]
+    encoder = fitted(frames[: len(shards)], options)
+    done = [encoder.apply(frame) for frame in frames]
     parts = [LabelledData(x, part.y) for (x, _), part in zip(done, named.values(), strict=True)]
-    origin = [column.name for column in columns for _ in column.features]
     return Encoded(
         shards=parts[: len(shards)],
         others=parts[len(shards) :],
-        fixed=tuple(i for i, name in enumerate(origin) if name in fixed),
-        names=tuple(feature for column in columns for feature in column.features),
+        fixed=encoder.positions(fixed),
+        names=encoder.names,
         clipped=tuple(int(count) for count in np.sum([clipped for _, clipped in done], axis=0)),
     )
+
+
+def fitted(frames: Sequence[pl.DataFrame], options: Options = DEFAULT) -> Encoder:
+    """What becomes of each column of checked tables, constant ones left out."""
+    numeric = _numbers(frames[0]).columns
+    scaling = merged([column_statistics(_numbers(frame)) for frame in frames], logarithm=options.logarithm)
+    used = [i for i, constant in enumerate(scaling.constant) if not constant]
+    columns = [
+        Column(name, (name,))
+        if name in numeric
+        else _words(name, [_category_counts(frame[name]) for frame in frames], options)
+        for name in frames[0].columns
+    ]
+    kept = {numeric[i] for i in used} | {c.name for c in columns if len(c.vocabulary) > 1}
+    if not kept:
+        msg = "Every column has the same value at all workers; give columns that differ from sample to sample."
+        raise DataError(msg)
+    scaling = Scaling(scaling.low[used], scaling.high[used], scaling.unit[used], scaling.constant[used])
+    return Encoder(tuple(c for c in columns if c.name in kept), scaling, options.one_hot)
 
 
 def vocabulary(counts: Iterable[Counter[str]], most: int) -> tuple[tuple[str, ...], bool]:
@@ -149,46 +203,15 @@ def _category_counts(column: pl.Series) -> Counter[str]:
     return Counter(dict(column.cast(pl.String).value_counts().iter_rows()))
 
 
-def _fitted(frames: Sequence[pl.DataFrame], options: Options) -> tuple[list[Column], Scaling]:
-    """What becomes of each column, constant ones left out."""
-    numeric = _numbers(frames[0]).columns
-    scaling = merged([column_statistics(_numbers(frame)) for frame in frames], logarithm=options.logarithm)
-    columns = [
-        Column(name, (name,), number=numeric.index(name))
-        if name in numeric
-        else _words(name, [_category_counts(frame[name]) for frame in frames], options)
-        for name in frames[0].columns
-    ]
-    useful = [c for c in columns if (not scaling.constant[c.number] if c.number >= 0 else len(c.vocabulary) > 1)]
-    if not useful:
-        msg = "Every column has the same value at all workers; give columns that differ from sample to sample."
-        raise DataError(msg)
-    return useful, scaling
-
-
 def _words(name: str, counts: Sequence[Counter[str]], options: Options) -> Column:
     known, more = vocabulary(counts, options.categories)
-    features = (*(f"{name}={category}" for category in known), *([f"{name}: other"] if more else []))
-    return Column(name, features if options.one_hot else (name,), vocabulary=known)
+    return Column(name, feature_names(name, known, more=more, one_hot=options.one_hot), known)
 
 
-def _features(
-    frame: pl.DataFrame, columns: Sequence[Column], scaling: Scaling, options: Options
-) -> tuple[Tensor, NDArray[np.int64]]:
-    scaled, clipped = scaling.apply(_numbers(frame).cast(pl.Float64).to_numpy())
-    width = sum(len(column.features) for column in columns)
-    x, outside, at = torch.zeros(len(frame), width), np.zeros(width, dtype=np.int64), 0
-    for column in columns:
-        end = at + len(column.features)
-        if column.number >= 0:
-            x[:, at] = torch.from_numpy(scaled[:, column.number])
-            outside[at] = clipped[column.number]
-        else:
-            places = _places(frame[column.name], column.vocabulary)
-            known = len(column.vocabulary)
-            x[:, at:end] = torch.eye(known + 1)[places, : end - at] if options.one_hot else places[:, None] / known
-        at = end
-    return x, outside
+def feature_names(name: str, known: Sequence[str], *, more: bool, one_hot: bool) -> tuple[str, ...]:
+    """Of a column of words: a feature for every known one and, if there are `more`, one for all others."""
+    others = [f"{name}: other"] if more else []
+    return (*(f"{name}={word}" for word in known), *others) if one_hot else (name,)
 
 
 def _places(column: pl.Series, known: tuple[str, ...]) -> Tensor:

@@ -65,7 +65,7 @@ class Engine(Protocol):
         ...
 
 
-class WorkerFailedError(RuntimeError):
+class WorkerFailedError(ConnectionError):
     """A worker could not answer; says which one and in which phase."""
 
     def __init__(self, worker: int, phase: str, cause: Exception) -> None:

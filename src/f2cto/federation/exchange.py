@@ -6,13 +6,14 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from f2cto.config import SettingsError
 from f2cto.federation.carrier import Call, Carrier
 from f2cto.federation.engine import Traffic, WorkerFailedError
 from f2cto.federation.faults import Absence, Faults, OnFailure, unusable
 from f2cto.message import Message
 
 
-class TooFewWorkersError(RuntimeError):
+class TooFewWorkersError(ConnectionError):
     """Not enough workers answered to go on."""
 
 
@@ -38,7 +39,7 @@ class Exchange:
         """Refuse a policy that the method cannot follow."""
         if self.faults.on_failure is OnFailure.CONTINUE and not self.entries:
             msg = 'This method needs every worker in every round; use `on_failure = "stop"` or `"wait"`.'
-            raise ValueError(msg)
+            raise SettingsError(msg)
         self._needed = self.faults.needed(self.carrier.workers)
         self._out: set[int] = set()  # who missed a phase and has to sit out until the next entry
         self.absences: list[Absence] = []
@@ -73,13 +74,12 @@ class Exchange:
         for _ in to:
             self.traffic.down.add(call.message)
         replies = before | {i: a for i, a in answers.items() if isinstance(a, Message)}
-        why = {i: a if isinstance(a := answers.get(i), Exception) else TimeoutError("no answer") for i in to}
+        silent = [i for i in to if i not in replies]
+        why = {i: a if isinstance(a := answers.get(i), Exception) else TimeoutError("no answer") for i in silent}
         bad = unusable(replies, alike=bool(self.entries))
         for worker in answers.keys() & replies.keys():
             self.traffic.up.add(replies[worker])
-        return {i: r for i, r in replies.items() if i not in bad}, {
-            i: bad.get(i, error) for i, error in why.items() if i in bad or i not in replies
-        }
+        return {i: r for i, r in replies.items() if i not in bad}, why | bad
 
     def _note(self, call: Call, why: dict[int, Exception]) -> None:
         for worker, error in sorted(why.items()):
@@ -95,6 +95,6 @@ class Exchange:
             return WorkerFailedError(worker, call.phase, error)
         missing = ", ".join(map(str, sorted({*why, *self._out})))
         return TooFewWorkersError(
-            f"Only {answered} of {self.carrier.workers} workers answered `{call.phase}`, and {self._needed} are needed; "
-            f"missing: {missing}. Worker {worker}: {error}"
+            f"Only {answered} of {self.carrier.workers} workers answered `{call.phase}`, and {self._needed} are "
+            f"needed; missing: {missing}. Worker {worker}: {error}"
         )

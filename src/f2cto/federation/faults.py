@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import torch
 
+from f2cto.config import SettingsError
 from f2cto.message import Message
 
 
@@ -33,7 +34,7 @@ class Faults:
     def __post_init__(self) -> None:
         """Refuse what no run could be held to."""
         if self.least < 0 or self.patience < 0 or not self.pause > 0:
-            msg = f"Faults need least >= 0, patience >= 0 and pause > 0; got {self.least}, {self.patience}, {self.pause}."
+            msg = f"Faults need least >= 0, patience >= 0 and pause > 0; got {self}."
             raise ValueError(msg)
 
     def needed(self, workers: int) -> int:
@@ -42,7 +43,7 @@ class Faults:
             return workers
         if self.least > workers:
             msg = f"A round is to have at least {self.least} workers, and there are {workers}; lower `least`."
-            raise ValueError(msg)
+            raise SettingsError(msg)
         return self.least or (workers // 2 + 1 if self.on_failure is OnFailure.CONTINUE else workers)
 
 

@@ -45,7 +45,9 @@ def _rebuilt(like: Any, flat: Mapping[str, Tensor], path: str) -> Any:  # noqa: 
     parts = {
         name: _rebuilt(part, flat, f"{path}.{name}" if path else name) for name, part in _parts(like, path).items()
     }
-    return replace(like, **parts) if is_dataclass(like) else (None if like is None else parts)
+    if like is None:
+        return None
+    return parts if isinstance(like, Mapping) else replace(like, **parts)
 
 
 def _parts(state: object, path: str) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def _parts(state: object, path: str) -> dict[str, Any]:
         return {f.name: getattr(state, f.name) for f in fields(state)}
     if isinstance(state, Mapping) and all(isinstance(key, str) for key in state):
         return dict(state)
-    msg = f"A state can be kept if it is made of dataclasses, tensors and numbers; `{path}` is a {type(state).__name__}."
+    msg = f"States that can be kept are made of dataclasses, tensors and numbers; `{path}` is a {type(state).__name__}."
     raise SnapshotError(msg)
 
 

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -73,7 +74,7 @@ _CURVES = (
 )
 
 
-def curves(history: Sequence[Mapping[str, float]]) -> list[Chart]:
+def curves(history: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """A chart for each known column of the history that has anything to show.
 
     Values that are not finite, or not positive on a logarithmic axis, leave a gap in the line; the note counts them.
@@ -128,7 +129,7 @@ def _bars(ax: Axes, bars: Sequence[tuple[float, Score | None, float]], label: st
         ax.text(mean + std + 1.2, place, f"{mean:.1f}", va="center_baseline", fontsize=8)
 
 
-def _curve(history: Sequence[Mapping[str, float]], curve: _Curve) -> Chart | None:
+def _curve(history: Sequence[Mapping[str, Any]], curve: _Curve) -> Chart | None:
     """One column over the iterations, or None where nothing of it can be drawn."""
     iterations = np.array([row.get("iteration", place) for place, row in enumerate(history, 1)], dtype=np.float64)
     values = curve.scale * np.array([row.get(curve.column, math.nan) for row in history], dtype=np.float64)

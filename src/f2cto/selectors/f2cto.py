@@ -118,8 +118,9 @@ class CoresetProgram:
         """All workers as one, if each would do the same work apart.
 
         Local rounds and the steps of Eq. (14) need each worker's own w, random starts its own generator, and workers
-        that keep different numbers have different steps. Means other than the plain one need every vector. What remains apart: Eq. (9) projects every w^_i before the
-        mean, a team projects the mean; the two agree wherever the ball of W is not active.
+        that keep different numbers have different steps. Means other than the plain one need every worker's vector.
+        What remains apart: Eq. (9) projects every w^_i before the mean, a team projects the mean; the two agree
+        wherever the ball of W is not active.
         """
         s = self._settings
         alone = s.local_rounds > 1 or s.perturbation.form is not Form.EXACT or s.perturbation.start is Start.RANDOM

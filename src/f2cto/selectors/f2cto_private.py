@@ -26,8 +26,8 @@ def unguessable() -> Generator:
 class PrivateProgram:
     """A program whose answers go out as moves from what the master sent, shortened and noised in one piece.
 
-    A vector that the master did not send is a move from `w`. Noise never comes from the run's seed, so that private runs
-    cannot be repeated bit by bit.
+    A vector that the master did not send is a move from `w`. Noise never comes from the run's seed, so that private
+    runs cannot be repeated bit by bit.
     """
 
     inner: Program[Shard, Any]

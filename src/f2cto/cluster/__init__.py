@@ -1,0 +1,1 @@
+"""Workers in processes of a Ray cluster: one organisation, one machine or many. Needs `pip install "f2cto[ray]"`."""

@@ -1,0 +1,71 @@
+"""To a Ray cluster and away from it again."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from f2cto.config import SettingsError
+
+# Before the library is imported: nothing is reported to anyone, and it need not say what a later version will do.
+ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+def library() -> Any:  # noqa: ANN401  (its types are not complete)
+    """Ray, or what to do where it is missing."""
+    if find_spec("ray") is None:
+        msg = 'The Ray engine needs the library ray, which is not installed: pip install "f2cto[ray]".'
+        raise SettingsError(msg)
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray  # noqa: PLC0415  (an optional dependency, and slow to import)
+
+    return ray
+
+
+class Connection:
+    """A way to a cluster: to one of its own on this machine, to one that is there, or the way this program has already.
+
+    Args:
+        address: empty for a cluster of its own, `auto` or HOST:PORT for one that is there. A program that is connected
+            already stays where it is.
+
+    """
+
+    def __init__(self, address: str = "") -> None:
+        """Connect."""
+        ray = library()
+        self._own = not ray.is_initialized()
+        if self._own:
+            here = {} if address else {"include_dashboard": False}
+            try:
+                with _quietly():
+                    ray.init(address or "local", log_to_driver=False, logging_level="error", **here)
+            except (ConnectionError, ValueError) as error:
+                said = str(error).strip().splitlines()[0]
+                msg = f"There is no Ray cluster at `{address}` ({said}); start one with `ray start --head`."
+                raise SettingsError(msg) from error
+
+    @property
+    def processors(self) -> float:
+        """How many the cluster has."""
+        return float(library().cluster_resources().get("CPU", 1.0))
+
+    def close(self) -> None:
+        """Leave; a cluster of its own ends, one that was joined does not."""
+        if self._own and library().is_initialized():
+            with _quietly():
+                library().shutdown()
+        self._own = False
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Ray leaves handles of the processes it starts to the collector, which is no concern of its users."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield

@@ -1,0 +1,75 @@
+"""Messages as arrays: Ray hands arrays from process to process through shared memory, and tensors by copies."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from f2cto.message import Message
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A message on its way."""
+
+    vectors: Mapping[str, NDArray[Any]]
+    scalars: Mapping[str, float]
+
+
+def packed(message: Message) -> Packed:
+    """A message's numbers, wherever they were."""
+    vectors = {name: vector.detach().cpu().numpy() for name, vector in message.vectors.items()}
+    return Packed(vectors, dict(message.scalars))
+
+
+def unpacked(sent: Packed, device: torch.device | str = "cpu") -> Message:
+    """The message; a copy, as shared memory is nobody's to write to."""
+    return Message({name: torch.tensor(v, device=device) for name, v in sent.vectors.items()}, dict(sent.scalars))
+
+
+def alike(replies: Mapping[int, Message]) -> dict[int, Message]:
+    """Replies in which a vector that equals the first worker's is that very one, as it is within one process.
+
+    Workers that send back what they were sent, sent one vector; a mean of copies would be rounded, and it is not.
+    """
+    first: dict[str, Tensor] = {}
+
+    def known(name: str, vector: Tensor) -> Tensor:
+        before = first.setdefault(name, vector)
+        return before if torch.equal(before, vector) else vector
+
+    return {i: Message({n: known(n, v) for n, v in r.vectors.items()}, r.scalars) for i, r in replies.items()}
+
+
+class ElsewhereError(RuntimeError):
+    """Something went wrong in another process."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error in words: not every exception survives the way into another process."""
+
+    said: str
+    trace: str
+
+    def error(self) -> ElsewhereError:
+        """As an exception of this process; its notes tell where it was raised."""
+        error = ElsewhereError(self.said)
+        error.add_note(self.trace)
+        return error
+
+
+def attempted(task: Callable[[], T]) -> T | Failure:
+    """What a task gives, or how it failed."""
+    try:
+        return task()
+    except Exception as error:  # noqa: BLE001  (whatever it is, the master's policy decides what becomes of it)
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())

@@ -1,0 +1,153 @@
+"""A site's own folder: the job, what it takes to go on with it after the process was killed, and what was selected.
+
+    job.json             the job in hand, and what belongs to it
+    state.safetensors    the worker's state and last answer, where the method's state can be kept
+    calls/000001.frame   else every question so far: asked again in their order they lead to the same state
+    coreset.ID.csv       what each finished job selected; coreset.csv is the last of them
+
+Every file appears whole or not at all. No pickle.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from f2cto.federation.wire import Frame, WireError, pack, unpack
+from f2cto.writing import write_whole
+
+JOB, STATE, CALLS, CORESET = "job.json", "state.safetensors", "calls", "coreset.csv"
+ALIASES = "aliases"  # of tensors that are the same one: they are written once
+
+Row = tuple[int, str, float, str]  # row number, label, weight, file or nothing
+
+
+class StoreError(ValueError):
+    """A checkpoint that cannot be gone on with; the text is one sentence for the site's owner."""
+
+
+class Store:
+    """Writes and reads the files of one site."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use a folder that is there."""
+        self.folder = folder
+        self._made_calls = (folder / CALLS).is_dir()
+
+    def begin(self, job: Mapping[str, str]) -> None:
+        """Take note of a new job; the former one's checkpoint goes first, so that the two are never mixed."""
+        for path in (self.folder / JOB, self.folder / STATE, *self._calls()):
+            path.unlink(missing_ok=True)
+        write_whole(self.folder / JOB, (json.dumps(job, indent=2) + "\n").encode())
+
+    def job(self) -> dict[str, str]:
+        """The job in hand; empty where there is none."""
+        path = self.folder / JOB
+        if not path.exists():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return {str(key): str(value) for key, value in found.items()}
+        except (OSError, ValueError, AttributeError) as error:
+            msg = f"{path} cannot be read ({error})."
+            raise StoreError(msg) from error
+
+    def save_state(self, state: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
+        """Keep a worker's state; `about` says whose it is."""
+        whole, aliases = _each_once(state)
+        write_whole(self.folder / STATE, save(whole, {**about, ALIASES: json.dumps(aliases)}))
+
+    def state(self, about: Mapping[str, str]) -> dict[str, Tensor]:
+        """The state that was kept; empty where there is none."""
+        path = self.folder / STATE
+        if not path.exists():
+            return {}
+        try:
+            with safe_open(path, framework="pt") as file:
+                found = dict(file.metadata() or {})
+            state = load_file(path)
+            aliases = json.loads(found.pop(ALIASES, "{}"))
+            state |= {name: state[of] for name, of in aliases.items()}
+        except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:
+            msg = f"{path} is broken ({error})."
+            raise StoreError(msg) from error
+        if found != dict(about):
+            msg = f"{path} belongs to another job, other data or another site."
+            raise StoreError(msg)
+        return state
+
+    def add_call(self, call: Frame, serial: int) -> None:
+        """Keep a question."""
+        if not self._made_calls:
+            (self.folder / CALLS).mkdir(exist_ok=True)
+            self._made_calls = True
+        write_whole(self.folder / CALLS / f"{serial:09}.frame", pack(call))
+
+    def calls(self) -> Iterator[Frame]:
+        """The questions so far, in their order."""
+        for path in self._calls():
+            try:
+                yield unpack(path.read_bytes())
+            except (OSError, WireError) as error:
+                msg = f"{path} is broken ({error})."
+                raise StoreError(msg) from error
+
+    def set_aside(self) -> Path:
+        """Move a checkpoint that cannot be gone on with out of the way; nothing is thrown away."""
+        number = 1
+        while (there := self.folder / f"aside-{number}").exists():
+            number += 1
+        there.mkdir()
+        for path in (self.folder / STATE, *self._calls()):
+            if path.exists():
+                path.rename(there / path.name)
+        return there
+
+    def write_coreset(self, job: str, rows: Iterable[Row]) -> None:
+        """What a job selected, under its own name and as the last one."""
+        text, listed = io.StringIO(), list(rows)
+        files = any(file for *_, file in listed)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["row", "label", "weight", *(["file"] if files else [])])
+        writer.writerows([row, label, f"{w:.9g}", *([file] if files else [])] for row, label, w, file in listed)
+        content, own = text.getvalue().encode(), self.folder / f"coreset.{job}.csv"
+        if own.exists() and own.read_bytes() != content:
+            own.rename(_free(own))  # a job of the same name had another result: both are kept
+        write_whole(own, content)
+        write_whole(self.folder / CORESET, content)
+
+    def _calls(self) -> list[Path]:
+        return sorted((self.folder / CALLS).glob("*.frame"))
+
+
+def _each_once(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The different tensors, none in another's memory, and which names stand for the same as another.
+
+    Refined perturbations often are the perturbations themselves, and each is as large as the data.
+    """
+    first, whole, aliases = dict[tuple[object, ...], str](), dict[str, Tensor](), dict[str, str]()
+    pointers = set[int]()
+    for name, value in state.items():
+        place = value.untyped_storage().data_ptr()
+        key = (place, value.storage_offset(), value.shape, value.stride(), value.dtype)
+        if value.numel() and first.setdefault(key, name) != name:
+            aliases[name] = first[key]
+            continue
+        alone = place not in pointers and value.untyped_storage().nbytes() == value.numel() * value.element_size()
+        whole[name] = value.contiguous() if alone else value.clone().contiguous()
+        pointers.add(place)
+    return whole, aliases
+
+
+def _free(path: Path) -> Path:
+    number = 1
+    while (there := path.with_suffix(f".{number}{path.suffix}")).exists():
+        number += 1
+    return there
