@@ -3,10 +3,11 @@
 The unit of privacy is the whole data set of a worker, and the master is not trusted (the local model): whatever is done
 with what was sent, nobody can tell well one data set of this worker from any other, also knowing all other workers'.
 
-What is known of one release. A worker sends one vector an exchange, its moves of w and w^ one after the other, clipped
-together to length C and then noised with deviation sigma = noise * C in every coordinate. Two data sets of one worker
-lead to clipped moves at most 2 C apart (both lie in the ball of radius C; opposite ones are the worst case). So a
-release is a Gaussian mechanism of sensitivity 2 C, and it behaves like one of sensitivity 1 and deviation noise / 2.
+What is known of one release. Every answer of a worker is one vector (where w and w^ travel together, the moves of both
+one after the other), clipped as a whole to length C and then noised with deviation sigma = noise * C in every
+coordinate. Two data sets of one worker lead to clipped moves at most 2 C apart: both lie in the ball of radius C, and
+opposite ones are the worst case. So a release is a Gaussian mechanism of sensitivity 2 C, and it is as private as one
+of sensitivity 1 and deviation noise / 2.
 
 What is known of T releases. A later move may depend on all that was sent before (the composition is adaptive). Gaussian
 mechanisms compose without loss: T of deviation s are as private as a single one of deviation s / sqrt(T) (Dong, Roth

@@ -21,7 +21,7 @@ SHORT = {"f2cto": {"weighting": {"draws": 5}, "stopping": {"iterations": 3}}}
 COUNT = 40
 
 
-def table(seed: int, count: int = COUNT) -> pl.DataFrame:
+def frame(seed: int, count: int) -> pl.DataFrame:
     """Three classes; numbers with and without a heavy tail, and words."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(count) % 3)
@@ -36,9 +36,14 @@ def table(seed: int, count: int = COUNT) -> pl.DataFrame:
 
 
 @pytest.fixture
+def table() -> Callable[[int, int], pl.DataFrame]:
+    return frame
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "site.parquet"
-    table(1).write_parquet(path)
+    frame(1, COUNT).write_parquet(path)
     return path
 
 

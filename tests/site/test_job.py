@@ -163,4 +163,4 @@ def test_a_site_with_one_sample_may_keep_it(job: Job) -> None:
 def test_rules_under_which_nothing_runs() -> None:
     for wrong in ({"most": 0.0}, {"most": 1.1}, {"parameters": 0}, {"count": 0}):
         with pytest.raises(ValueError, match="Rules need"):
-            Rules(**wrong)  # type: ignore[arg-type]
+            Rules(**wrong)

@@ -1,7 +1,8 @@
-"""Benchmarks: of the solver, each a ratio measured in one run, and of loading data. `f2cto bench`."""
+"""Benchmarks: of the solver, each a ratio measured in one run, of loading data and of the Ray engine. `f2cto bench`."""
 
 from __future__ import annotations
 
+from f2cto.bench.engines import engines
 from f2cto.bench.hardware import hardware
 from f2cto.bench.hypergradient import hypergradient
 from f2cto.bench.iteration import iteration
@@ -18,6 +19,7 @@ BENCHMARKS = {
     "hardware": hardware,
     "pays": pays,
     "load": load,
+    "engines": engines,
 }
 
 __all__ = ["BENCHMARKS"]

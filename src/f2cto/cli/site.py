@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ The data never leave this process: it answers with the messages of the method, v
 parameters and a few numbers. What was selected is written to coreset.csv in --folder, in the file's own row numbers.
 Started again after it was stopped or killed, it goes on where it was. It ends by SIGTERM or Ctrl-C.
 """
-PAUSE = 0.2  # seconds between two looks at whether to end
 PATIENCE = 60.0  # seconds that a connection may take to send a request or to take its answer
 
 
@@ -104,26 +103,21 @@ def opened(chosen: argparse.Namespace) -> Site:
 
 
 def serve(server: socket.socket, site: Site, on_start: Callable[[Site], None]) -> None:
-    """Answer one request a connection, one at a time, until told to end; the one in hand is answered first."""
-    server.settimeout(PAUSE)
+    """Answer one request a connection, one at a time, until told to end; a request in hand is answered first."""
     on_start(site)
-    with ending() as told_to_end:
-        while not told_to_end():
-            try:
-                connection, _ = server.accept()
-            except TimeoutError:
-                continue
+    with ending() as end:
+        while not end.told:
+            connection, _ = server.accept()
             with connection:
-                serve_one(connection, site, on_start)
+                serve_one(connection, site, on_start, end)
     log("ended")
 
 
-def serve_one(connection: socket.socket, site: Site, on_start: Callable[[Site], None]) -> None:
+def serve_one(connection: socket.socket, site: Site, on_start: Callable[[Site], None], end: End) -> None:
     """One request; whatever comes over the connection, the process goes on."""
     from f2cto.federation.wire import Frame, WireError, receive, send  # noqa: PLC0415
 
     connection.settimeout(PATIENCE)
-    began = time.monotonic()
     try:
         try:
             request = receive(connection, limit=2**20 + 64 * site.rules.parameters)
@@ -131,11 +125,13 @@ def serve_one(connection: socket.socket, site: Site, on_start: Callable[[Site], 
             log(f"no request: {error}")
             send(connection, Frame({"error": str(error)}))
             return
-        reply = site.answer(request)
-        log(_told(request, reply, site.trouble, time.monotonic() - began))
-        if request.head.get("kind") == "start":
-            on_start(site)
-        send(connection, reply)
+        with end.waiting():
+            began = time.monotonic()
+            reply = site.answer(request)
+            log(_told(request, reply, site.trouble, time.monotonic() - began))
+            if request.head.get("kind") == "start":
+                on_start(site)
+            send(connection, reply)
     except (OSError, WireError, MemoryError, RecursionError) as error:
         log(f"the connection broke: {type(error).__name__}")
 
@@ -207,21 +203,43 @@ def _free(path: Path) -> None:
     raise SettingsError(msg)
 
 
-@contextmanager
-def ending() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM or SIGINT came; a second one ends the process at once."""
-    came = list[int]()
+class EndedError(Exception):
+    """The process is to end, and nothing is in hand."""
 
-    def note(number: int, _: object) -> None:
-        came.append(number)
+
+class End:
+    """Whether SIGTERM or SIGINT came; the first waits for the request in hand, a second one does not."""
+
+    def __init__(self) -> None:
+        """Nothing came yet."""
+        self.told, self._busy = False, False
+
+    def __call__(self, number: int, _: object) -> None:
+        """A signal came."""
+        self.told = True
         signal.signal(number, signal.SIG_DFL)
+        if not self._busy:
+            raise EndedError
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield lambda: bool(came)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A request is in hand."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+
+@contextmanager
+def ending() -> Iterator[End]:
+    """Heed SIGTERM and SIGINT meanwhile."""
+    end = End()
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    with suppress(EndedError):
+        yield end
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def log(line: str) -> None:

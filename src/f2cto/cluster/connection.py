@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -49,6 +49,7 @@ class Connection:
                 said = str(error).strip().splitlines()[0]
                 msg = f"There is no Ray cluster at `{address}` ({said}); start one with `ray start --head`."
                 raise SettingsError(msg) from error
+            _hush(ray)
 
     @property
     def processors(self) -> float:
@@ -61,6 +62,12 @@ class Connection:
             with _quietly():
                 library().shutdown()
         self._own = False
+
+
+def _hush(ray: Any) -> None:  # noqa: ANN401
+    """Ray would write to standard output that a process died; whoever asked it hears of it anyway."""
+    with suppress(AttributeError):  # there is no public way
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None  # noqa: SLF001
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
     files = [File(str(path), label) for path in paths]
     hosts = Hosts(len(files), cluster)
     try:
-        told = _told(hosts, files)
+        told = all_told(hosts, files)
         classes = agreed(told, files)
         network = _network(told[0].shape, len(classes), model, seed)
         flat = FlatModel(network)
@@ -196,7 +196,8 @@ def agreed(told: Sequence[Told], files: Sequence[File]) -> tuple[str, ...]:
     return classes
 
 
-def _told(hosts: Hosts, files: Sequence[File]) -> list[Told]:
+def all_told(hosts: Hosts, files: Sequence[File]) -> list[Told]:
+    """What all workers say about their files."""
     told = hosts.call({i: partial(tell, file) for i, file in enumerate(files)})
     for i, each in sorted(told.items()):
         if isinstance(each, Exception):
