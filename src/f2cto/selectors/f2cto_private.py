@@ -15,24 +15,17 @@ from f2cto.privacy import Privacy, noised
 from f2cto.selectors.base import Shard
 
 
-def unguessable() -> Generator:
-    """A generator seeded by the machine: who knows a run's seed must not know its noise."""
-    rng = Generator()
-    rng.seed()
-    return rng
-
-
 @dataclass(frozen=True)
 class PrivateProgram:
     """A program whose answers go out as moves from what the master sent, shortened and noised in one piece.
 
-    A vector that the master did not send is a move from `w`. Noise never comes from the run's seed, so that private
-    runs cannot be repeated bit by bit.
+    A vector that the master did not send is a move from `w`. Noise comes from the operating system, not from the run's
+    seed, which the master knows; so private runs cannot be repeated bit by bit.
     """
 
     inner: Program[Shard, Any]
     privacy: Privacy
-    draw: Callable[[], Generator] = unguessable
+    draw: Callable[[], Generator | None] = lambda: None  # none: the system's own randomness
 
     @property
     def entries(self) -> tuple[str, ...]:
