@@ -104,7 +104,7 @@ def test_a_life(start: Callable[[], Process], arguments: list[str], job: Job, sc
             site = start()  # its socket is still there
             assert pack(site.ask(head, arrays)) == pack(reply)
             make_noise(site)
-        return [Message({n: torch.from_numpy(a) for n, a in reply.arrays.items()}, reply.head["scalars"])]
+        return [Message({n: torch.from_numpy(a).clone() for n, a in reply.arrays.items()}, reply.head["scalars"])]
 
     made.selector.lead(ask, made.w, lambda _: None)
     assert serial == 6

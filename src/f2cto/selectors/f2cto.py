@@ -15,6 +15,7 @@ from torch import Tensor
 from f2cto.attacks.base import Range
 from f2cto.constraints import L2Ball
 from f2cto.message import Ask, Message
+from f2cto.privacy import spent
 from f2cto.selectors.base import Coreset, OnRound, Shard
 from f2cto.selectors.f2cto_private import PrivateProgram
 from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Sharing, WorkerWeights
@@ -70,7 +71,13 @@ class F2cto:
             local_rounds=s.local_rounds,
             aggregation=s.sharing.aggregation,
             together=s.sharing.exchanges == 1,
+            told=self._told,
         )
+
+    def _told(self, exchanges: int) -> dict[str, float]:
+        """What privacy a worker has spent: every answer is a release."""
+        privacy = self.settings.sharing.privacy
+        return {"epsilon": spent(privacy, exchanges)} if privacy.on else {}
 
     def coreset(self, shard: Shard, state: WorkerState) -> Coreset:
         """The largest weights of each block, or a greedy choice where weights were frozen."""

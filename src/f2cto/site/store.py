@@ -72,7 +72,8 @@ class Store:
         try:
             with safe_open(path, framework="pt") as file:
                 found = dict(file.metadata() or {})
-            state = load_file(path)
+            # Copied out of the file's buffer, so that memory is aligned and results are the same to the last bit.
+            state = {name: value.clone() for name, value in load_file(path).items()}
             aliases = json.loads(found.pop(ALIASES, "{}"))
             state |= {name: state[of] for name, of in aliases.items()}
         except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:

@@ -75,6 +75,7 @@ class Master:
     local_rounds: int = 1
     aggregation: Aggregation = field(default_factory=Aggregation)
     together: bool = False
+    told: Callable[[int], dict[str, float]] = lambda _: {}  # what else to note after so many exchanges
 
     def __post_init__(self) -> None:
         """Refuse exchanges without work in between."""
@@ -171,7 +172,7 @@ def _summary(
         objective=rest.pop("objective", math.nan),
         gap=stationarity_gap(local, *moved, master.eta_w * master.local_rounds),
         seconds=seconds,
-        metrics={name: value for name, value in rest.items() if not name.endswith("_move")},
+        metrics={n: value for n, value in rest.items() if not n.endswith("_move")} | master.told(exchange),
     )
 
 
