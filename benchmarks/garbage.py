@@ -71,8 +71,7 @@ def judged(on: Prepared, chosen: Selection) -> dict[str, float]:
 
 
 def _only(chosen: Selection, workers: Sequence[int]) -> Selection:
-    indices, weights = ([column[i] for i in workers] for column in (chosen.indices, chosen.weights))
-    return replace(chosen, indices=indices, weights=weights)
+    return replace(chosen, indices=[chosen.indices[i] for i in workers], weights=[chosen.weights[i] for i in workers])
 
 
 def measured(kind: str, rule: Rule, seed: int, iterations: int) -> dict[str, float] | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,8 +32,11 @@ def packed(message: Message) -> Packed:
 
 
 def unpacked(sent: Packed, device: torch.device | str = "cpu") -> Message:
-    """The message; a copy, as shared memory is nobody's to write to."""
-    return Message({name: torch.tensor(v, device=device) for name, v in sent.vectors.items()}, dict(sent.scalars))
+    """The message, in the shared memory it came in: as within one process, nobody may write to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        vectors = {name: torch.from_numpy(vector).to(device) for name, vector in sent.vectors.items()}
+    return Message(vectors, dict(sent.scalars))
 
 
 def alike(replies: Mapping[int, Message]) -> dict[int, Message]:
