@@ -22,10 +22,10 @@ COUNT = 40
 
 
 def frame(seed: int, count: int) -> pl.DataFrame:
-    """Three classes; numbers with and without a heavy tail, and words."""
+    """Three classes; numbers with and without a heavy tail, and words; the row before the first is broken."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(count) % 3)
-    return pl.DataFrame(
+    whole = pl.DataFrame(
         {
             "bytes": 10.0 ** rng.integers(0, 7, count),
             "size": y + rng.normal(size=count),
@@ -33,6 +33,7 @@ def frame(seed: int, count: int) -> pl.DataFrame:
             "y": np.array(["good", "bad", "ugly"])[y],
         }
     )
+    return pl.concat([whole[:1].with_columns(size=pl.lit(None, pl.Float64)), whole])
 
 
 @pytest.fixture

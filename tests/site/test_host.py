@@ -382,6 +382,20 @@ def test_broken_questions_are_set_aside(opened: Open, schema: Schema, folder: Pa
     assert "has answered no question" in error(site, {"kind": "finish", "job": job.id})
 
 
+@pytest.mark.parametrize("name", ["easy", "f2cto"])
+def test_nothing_of_a_former_job_is_in_the_next(name: str, opened: Open, schema: Schema, folder: Path) -> None:
+    job = job_for(name, schema)
+    Master(opened(), job).run()
+    before = (folder / "coreset.csv").read_bytes()
+    site = opened()
+    asked(site, {"kind": "start", "job": job_text(replace(job, id="b-job", seed=8))})
+    site = opened()
+    assert site.notes == ["At job `b-job` again, after question 0."]
+    Master(site, replace(job, id="b-job", seed=8)).run()
+    assert (folder / "coreset.csv").read_bytes() != before
+    assert (folder / "coreset.a-job.csv").read_bytes() == before
+
+
 def test_a_broken_job_is_none(started: Site, opened: Open, job: Job, schema: Schema, folder: Path) -> None:
     asked(started, *question(job, schema))
     for text in ("", "[]", "{}", '{"text": "{}"}'):

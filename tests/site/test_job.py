@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from f2cto.config import SettingsError, build
+from f2cto.models import FlatModel, fresh
+from f2cto.preparation import prepare
+from f2cto.randomness import generator
 from f2cto.run_settings import Architecture, Network, RunSettings
 from f2cto.selectors.catalogue import METHODS
 from f2cto.site.job import Job, job_from_text, job_of, job_text, parameters, prepared
 from f2cto.site.rules import CLASS_SUMS, PARAMETERS_ONLY, Allowance, RefusedError, Rules, check_job
-from f2cto.site.schema import ColumnSchema, Schema
+from f2cto.site.schema import ColumnSchema, Schema, schema_of
 
 SCHEMA = Schema(("a", "b", "c"), (ColumnSchema("n"), ColumnSchema("w", words=("x", "y"), fixed=True)))
 IMAGES = Schema(("a", "b"), shape=(1, 8, 8))
@@ -49,6 +53,15 @@ def test_master_and_sites_have_the_same(job: Job) -> None:
     assert not torch.equal(one.w, other.w)
 
 
+def test_the_initial_parameters_are_those_of_one_process(file: Path) -> None:
+    """Of `f2cto select` with the same settings."""
+    chosen = {"source": str(file), "label": "y"}
+    settings = build(RunSettings, {"data": chosen, "workers": 1, "seed": 3, "evaluation": {"draws": 0}})
+    schema = schema_of(file, "y")
+    theirs = fresh(prepare(settings, file.parent).network, generator(3, 1))
+    assert torch.equal(prepared(job_of(settings, schema, "j1"), schema).w, FlatModel(theirs).own())
+
+
 def test_where_a_site_computes_is_its_own_affair(job: Job) -> None:
     assert job.network.device == "cpu"
 
@@ -78,6 +91,8 @@ def test_another_schema_is_refused(job: Job) -> None:
     [
         ({"id": "../../etc/passwd"}, "A job's id is"),
         ({"id": ".hidden"}, "A job's id is"),
+        ({"id": "a/b"}, "A job's id is"),
+        ({"id": "a.b"}, "A job's id is"),
         ({"id": ""}, "A job's id is"),
         ({"id": "a" * 65}, "A job's id is"),
         ({"id": "a\n"}, "A job's id is"),

@@ -17,6 +17,7 @@ from torch import nn
 from f2cto.bench.measure import Say, interleaved, random_shards
 from f2cto.cluster.connection import Connection
 from f2cto.cluster.fleet import RayFleet, ray_fleet
+from f2cto.cluster.hosts import Cluster
 from f2cto.data.encoding import encode
 from f2cto.data.folder import data_folder
 from f2cto.data.partition import iid
@@ -43,6 +44,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
     "mlp 784-100-100-10": (lambda: mlp(784, (100, 100), 10), (784,), 600, 10),
     "resnet18": (lambda: resnet18(3, 10, width=64), (3, 32, 32), 32, 3),
 }
+CLUSTER = Cluster()
 SOURCE = "unsw-nb15"
 WORKERS, SAMPLES, SIZE, HIDDEN, RADIUS, ITERATIONS = 200, 10_000, 5, (128, 128), 0.05, 100  # as its preset `small`
 
@@ -71,7 +73,7 @@ def rounds(shards: list[Shard], steps: int, repeats: int) -> dict[str, float]:
     method = Idling(F2cto(F2ctoSettings(perturbation=Perturbation(steps=steps, ramp=0)), radius=1e6))
     w = shards[0].model.own()
     began = time.perf_counter()
-    with RayFleet(method, shards) as fleet:
+    with RayFleet(method, shards, cluster=CLUSTER) as fleet:
         start = time.perf_counter() - began
         here = InProcess(method.program(), shards)
         tasks: Mapping[str, Callable[[], object]] = {
@@ -146,7 +148,7 @@ def many_workers(say: Say) -> dict[str, float]:
     ways: dict[str, Gather] = {
         "in_process_as_one": Here,
         "in_process": partial(Here, faults=Faults(patience=1.0)),
-        "ray": ray_fleet(),
+        "ray": ray_fleet(CLUSTER),
     }
     results, seconds = dict[str, Result](), dict[str, float]()
     for name, gather in ways.items():

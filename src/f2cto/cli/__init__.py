@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from f2cto.cli import benching, comparing, data, listing, selecting, site, tuning
+from f2cto.cli import benching, comparing, data, federating, listing, selecting, site, tuning
 from f2cto.config import SettingsError
 from f2cto.data.errors import DataError
 
-COMMANDS = (selecting, comparing, tuning, data, listing, benching, site)
+COMMANDS = (selecting, comparing, tuning, data, listing, benching, site, federating)
 
 EXAMPLES = """examples:
   f2cto select --preset digits --out runs/demo     pick samples, look at runs/demo/report.html

@@ -11,8 +11,11 @@ from typing import Any
 
 from f2cto.config import SettingsError
 
-# Before the library is imported: nothing is reported to anyone, and it need not say what a later version will do.
-ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anyone
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # it need not say what a later version will do
+    "RAY_worker_niceness": "0",  # workers are what the user waits for; Ray lets them stand back behind all else
+}
 
 
 def library() -> Any:  # noqa: ANN401  (its types are not complete)
@@ -20,7 +23,7 @@ def library() -> Any:  # noqa: ANN401  (its types are not complete)
     if find_spec("ray") is None:
         msg = 'The Ray engine needs the library ray, which is not installed: pip install "f2cto[ray]".'
         raise SettingsError(msg)
-    for name, value in ENVIRONMENT.items():
+    for name, value in ENVIRONMENT.items():  # it reads them while it is imported and when a cluster starts
         os.environ.setdefault(name, value)
     import ray  # noqa: PLC0415  (an optional dependency, and slow to import)
 

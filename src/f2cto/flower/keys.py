@@ -6,7 +6,7 @@ talk to; sites are known by their public keys, which the master registers.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def site_keys() -> Pair:
     return Pair(private, public + b"\n")
 
 
-def certificates(hosts: Sequence[str], now: datetime.datetime) -> Certificates:
+def certificates(hosts: Sequence[str], now: dt.datetime) -> Certificates:
     """A new authority and a server's certificate for `hosts`, names or addresses, valid from `now` on."""
     top, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     above = x509.SubjectKeyIdentifier.from_public_key(top.public_key())
@@ -74,15 +74,15 @@ def certificates(hosts: Sequence[str], now: datetime.datetime) -> Certificates:
     return Certificates(Pair(_pem(top), _certificate(root)), Pair(_pem(server), _certificate(leaf)))
 
 
-def _draft(subject: str, key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.CertificateBuilder:
+def _draft(subject: str, key: ec.EllipticCurvePrivateKey, now: dt.datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(_name(subject))
         .issuer_name(_name(AUTHORITY))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=DAYS))
+        .not_valid_before(now - dt.timedelta(minutes=5))  # clocks differ
+        .not_valid_after(now + dt.timedelta(days=DAYS))
     )
 
 

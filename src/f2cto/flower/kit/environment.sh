@@ -4,7 +4,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/federation.conf"
 BIN=${F2CTO_BIN:-$BIN}  # the folder with f2cto and flower-superlink; F2CTO_BIN=/path/to/venv/bin says another one
 export PATH="$BIN:$PATH"  # Flower starts its own programs by their bare names
-if ! command -v f2cto flower-superlink >/dev/null; then
+if ! command -v f2cto >/dev/null || ! command -v flower-superlink >/dev/null; then
   echo "f2cto and Flower are not in $BIN: pip install 'f2cto[flower]', then say F2CTO_BIN=/path/to/venv/bin." >&2
   exit 1
 fi

@@ -7,4 +7,4 @@ if [ -z "$DATA" ]; then
   exit 1
 fi
 exec f2cto site --data "$DATA" ${LABEL:+--label "$LABEL"} --schema schema.json --number "$NUMBER" \
-  --socket "${SOCKET:-$HERE/site.sock}" --folder work "${OPTIONS[@]}" "$@"
+  --socket "${SOCKET:-$HERE/site.sock}" --folder work ${OPTIONS[@]+"${OPTIONS[@]}"} "$@"
