@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test check results clean
+.PHONY: setup demo test test-federation check results clean
 
 setup: $(STAMP)
 
@@ -19,6 +19,10 @@ demo: setup
 
 test: setup
 	$(BIN)/pytest
+
+# Real processes of Flower on this machine; minutes.
+test-federation: setup
+	$(BIN)/pytest -m federation
 
 check: setup
 	$(BIN)/ruff check .

@@ -13,12 +13,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+
 from f2cto.cli import main
+from f2cto.data.dataset import LabelledData
 from f2cto.flower.commands import Link
 
 SITES = 3
+# What is in the commands of a site's process, of its node and of the master: arguments are apart by a zero byte.
+SITE, NODE, MASTER = "site\0--data", "flower-supernode", "flwr-serverapp"
 
 
 @dataclass
@@ -45,7 +53,9 @@ class Deployment:
         return (self.root / f"{name}.log").read_text(errors="replace")
 
     def start(self, name: str, script: str, *options: str, env: Mapping[str, str] | None = None) -> None:
-        """Start a script of the federation's folder under a name."""
+        """Start a script of the federation's folder under a name; a former one of that name has ended."""
+        if name in self.running:
+            self.running[name].wait(30)
         with (self.root / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(  # noqa: S603
                 [str(self.folder / script), *options],
@@ -80,7 +90,7 @@ class Deployment:
 
     def processes(self, what: str, part: str = "") -> list[int]:
         """The processes of this federation whose command has `what` in it; `part` is a folder, such as `site-1`."""
-        home = f"FLWR_HOME={self.folder / part}".encode()
+        home = f"FLWR_HOME={self.folder / part}/{'flwr' if part else ''}".encode()
         return [pid for pid, command, env in _listed() if what.encode() in command and home in env]
 
     def kill(self, what: str, part: str) -> None:
@@ -116,6 +126,21 @@ def deployed(root: Path, data: Sequence[Path], schema: Path) -> Iterator[Deploym
         yield made
     finally:
         made.down()
+
+
+def split_digits(counts: Sequence[int]) -> list[LabelledData]:
+    """The first of scikit-learn's digits, so many a site."""
+    x, y = load_digits(return_X_y=True)
+    x, y = torch.from_numpy((x / 16).astype(np.float32)), torch.from_numpy(y)
+    return [LabelledData(x[a:b], y[a:b]) for a, b in pairwise(np.cumsum((0, *counts)))]
+
+
+def written(root: Path, samples: Sequence[LabelledData]) -> list[Path]:
+    """Each site's samples in a file of its own."""
+    files = [root / f"site-{i}.npz" for i in range(len(samples))]
+    for file, part in zip(files, samples, strict=True):
+        np.savez(file, x=part.x.numpy(), y=part.y.numpy())
+    return files
 
 
 def until(holds: Callable[[], object], seconds: float, what: str) -> float:

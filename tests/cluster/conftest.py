@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -19,9 +17,6 @@ def cluster() -> Iterator[Connection]:
     yield connection
     connection.close()
     assert not library().is_initialized()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()  # what Ray leaves open would else be said to be the fault of another test
 
 
 @pytest.fixture(scope="session")

@@ -251,6 +251,11 @@ def test_refused_questions_move_nothing(
     assert "error" not in asked(started, head, usual).head
 
 
+def test_requests_are_as_large_as_the_job_needs(opened: Open, started: Site) -> None:
+    assert started.limit - opened().limit == 0  # a restarted site is at the job again
+    assert 2**22 < started.limit < 2**22 + 16 * 1024
+
+
 def test_failures_are_told_to_the_owner_only(started: Site, job: Job, schema: Schema) -> None:
     head, arrays = question(job, schema)
     asked(started, head | {"phase": "dump"}, arrays)

@@ -90,6 +90,7 @@ def test_a_life(start: Callable[[], Process], arguments: list[str], job: Job, sc
     site, made, serial = start(), prepared(job, schema), 0
     assert site.ready == f"Site 0 is ready: 40 samples, 3 classes, listening at {tmp_path / 'run' / 's'}\n"
     assert stat.S_IMODE(site.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == 0o700
     assert site.ask({"kind": "hello"}).head == {"number": 0, "samples": 40, "schema": schema.digest}
     assert site.ask({"kind": "start", "job": job_text(job)}).head == {"samples": 40}
 

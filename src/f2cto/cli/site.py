@@ -69,7 +69,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.number < 0 or (chosen.threads is not None and chosen.threads < 1):
         msg = "A site's number counts from 0, and it needs at least 1 thread; see `f2cto site --help`."
         raise SettingsError(msg)
-    chosen.folder.mkdir(parents=True, exist_ok=True)
+    chosen.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # checkpoints tell about the data
     with claimed(chosen.folder), listening(chosen.socket) as server:
         site = opened(chosen)
         print(
@@ -120,7 +120,7 @@ def serve_one(connection: socket.socket, site: Site, on_start: Callable[[Site], 
     connection.settimeout(PATIENCE)
     try:
         try:
-            request = receive(connection, limit=2**20 + 64 * site.rules.parameters)
+            request = receive(connection, limit=site.limit)
         except WireError as error:
             log(f"no request: {error}")
             send(connection, Frame({"error": str(error)}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -75,7 +76,8 @@ def _hush(ray: Any) -> None:  # noqa: ANN401
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Ray leaves handles of the processes it starts to the collector, which is no concern of its users."""
+    """Ray leaves open files to the collector, which would say so while somebody else's warnings are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
+        gc.collect()

@@ -44,11 +44,11 @@ class Link:
 
     folder: Path
 
-    def begin(self, config: Mapping[str, str | float]) -> str:
-        """Start a run; its number comes back."""
+    def begin(self, config: Mapping[str, str | float], app: str = "app") -> str:
+        """Start a run of the app in a folder beside the scripts; its number comes back."""
         # A text of JSON is one of TOML as well.
         values = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        found = self.ask("run", "app", CONNECTION, "--run-config", values)
+        found = self.ask("run", app, CONNECTION, "--run-config", values)
         return str(found["run-id"])
 
     def status(self, run: str) -> Status | None:

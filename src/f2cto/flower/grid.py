@@ -161,7 +161,7 @@ def _message(frame: Frame) -> Message | Exception:
     scalars = frame.head.get("scalars")
     if not isinstance(scalars, Mapping) or not all(_number(value) for value in scalars.values()):
         return UnreadableError("its answer has no scalars, or such that are no numbers")
-    vectors = {name: torch.from_numpy(array.copy()) for name, array in frame.arrays.items()}
+    vectors = {name: torch.from_numpy(array).clone() for name, array in frame.arrays.items()}
     return Message(vectors, {str(name): float(value) for name, value in scalars.items()})
 
 

@@ -77,6 +77,12 @@ class Site:
             return 0
         return len(self.data) * self._running.made.model.pass_bytes(self.data.samples.x[:1])
 
+    @property
+    def limit(self) -> int:
+        """The most bytes that a request needs: a job's text, or some vectors as long as the parameters."""
+        size = self._running.made.model.size if self._running else 0
+        return 2**22 + 16 * 8 * size
+
     def answer(self, request: Frame) -> Frame:
         """Answer a request; whatever it is, a frame comes back, and never anything of the data in an error."""
         kinds = {"hello": self._hello, "start": self._start, "ask": self._ask, "finish": self._finish}
