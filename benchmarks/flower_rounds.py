@@ -78,9 +78,9 @@ def main() -> None:
     with deployed(root, written(root, split_digits((200, 200, 200))), root / "schema.json") as at:
         naive_app(at.folder / "master")
         for turn in range(given.turns):
-            for app, seconds in found.items():
-                seconds += rounds(at, app, turn)
-                print(app, seconds, flush=True)
+            for app in found:
+                found[app] += rounds(at, app, turn)
+                print(app, found[app], flush=True)
     shutil.rmtree(root)
     made = provenance(["python", "benchmarks/flower_rounds.py", *sys.argv[1:]])
     where = {"sites": SITES, "processors": os.cpu_count(), "load_average": [round(x, 1) for x in os.getloadavg()]}

@@ -45,9 +45,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "trilevel",
     },
     "evaluation": {"attacks", "data", "models", "randomness", "records", "training"},
-    "run_settings": {"attacks", "config", "data", "evaluation", "federation", "selectors", "training"},
+    "run_settings": {
+        *{"attacks", "config", "data", "evaluation", "federation", "models", "resnet", "selectors", "training"},
+    },
     "preparation": {
-        *{"attacks", "config", "data", "evaluation", "hardware", "models", "randomness", "resnet", "run_settings"},
+        *{"attacks", "config", "data", "evaluation", "hardware", "models", "randomness", "run_settings"},
         *{"selection"},
     },
     "experiment": {
@@ -106,7 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "selection",
         "selectors",
         "trilevel",
-        *{"federation", "site", "tuning", "tuning_spaces", "tuning_tpe", "writing"},
+        *{"federation", "flower", "site", "tuning", "tuning_spaces", "tuning_tpe", "writing"},
     },
 }
 MODULES = sorted(SRC.rglob("*.py"))

@@ -25,9 +25,8 @@ from f2cto.data.scenarios import by_domain, permuted, split, whole
 from f2cto.data.sources import SOURCES
 from f2cto.data.tasks import Cut, Task
 from f2cto.evaluation import Part
-from f2cto.models import FlatModel, fresh, mlp
+from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
-from f2cto.resnet import resnet18
 from f2cto.run_settings import Architecture, DataSettings, Kind, RunSettings
 from f2cto.selection import coreset_sizes
 
@@ -59,10 +58,7 @@ class Prepared:
 
     def network(self) -> nn.Module:
         """A new network for these samples."""
-        wanted, sample = self.settings.network, self.shards[0].x[0]
-        if wanted.kind is Architecture.MLP:
-            return mlp(sample.numel(), wanted.hidden, len(self.classes))
-        return resnet18(sample.shape[0], len(self.classes), wanted.width)
+        return self.settings.network.built(tuple(self.shards[0].x.shape[1:]), len(self.classes))
 
 
 def prepare(settings: RunSettings, folder: Path) -> Prepared:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from f2cto.attacks.base import Range
-from f2cto.config import build
+from f2cto.config import SettingsError, build
 from f2cto.data.damage import Damage
 from f2cto.data.encoding import Options
 from f2cto.data.sources import SOURCES
 from f2cto.evaluation import Evaluation
 from f2cto.federation.faults import Faults
+from f2cto.models import mlp
+from f2cto.resnet import resnet18
 from f2cto.selectors.catalogue import METHODS, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.selectors.quotas import Balance
@@ -87,6 +92,15 @@ class Network:
         if self.width < 1 or any(units < 1 for units in self.hidden):
             msg = f"Networks need layers of width >= 1; got hidden {list(self.hidden)} and width {self.width}."
             raise ValueError(msg)
+
+    def built(self, sample: tuple[int, ...], classes: int) -> nn.Module:
+        """A new network for samples of a shape, as torch's global generator has it."""
+        if self.kind is Architecture.MLP:
+            return mlp(math.prod(sample), self.hidden, classes)
+        if len(sample) != 3:
+            msg = 'A ResNet takes images, and these samples are none; use `network.kind = "mlp"`.'
+            raise SettingsError(msg)
+        return resnet18(sample[0], classes, self.width)
 
 
 @dataclass(frozen=True)

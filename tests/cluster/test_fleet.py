@@ -16,6 +16,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from f2cto.cluster import connection
 from f2cto.cluster.connection import library
 from f2cto.cluster.fleet import RayFleet, ray_fleet
 from f2cto.cluster.hosts import Cluster, Hosts, processor_share
@@ -226,6 +227,15 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr("f2cto.cluster.connection.find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r'pip install "f2cto\[ray\]"'):
         ray_fleet()(selector(), SHARDS)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("127.0.0.1:1", "no Ray cluster at `127.0.0.1:1`"), ("head", "`auto` or HOST:PORT; got `head`")],
+)
+def test_where_no_cluster_is(address: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        connection._check(address)
 
 
 @pytest.mark.parametrize("wrong", [{"processes": -1}, {"threads": 0}, {"seconds": 0.0}])

@@ -51,6 +51,12 @@ def test_what_cannot_be_kept_is_refused() -> None:
         rebuilt(STATE, {"t": torch.tensor(1.0), "rate": torch.tensor(1.0)})
 
 
+def test_what_grew_since_the_start_cannot_be_put_back() -> None:
+    grown = {**flattened(STATE), "nothing": torch.ones(2)}
+    with pytest.raises(SnapshotError, match="`nothing`, and a fresh state has nothing there"):
+        rebuilt(STATE, grown)
+
+
 def calls(w: Tensor) -> list[Call]:
     return [Call("iterate", Message({"w": w + t}, {"t": float(t)}), t + 1) for t in range(4)]
 

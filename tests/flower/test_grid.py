@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -12,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 
 from f2cto.config import build
 from f2cto.federation.carrier import Call
 from f2cto.federation.wire import Array, Frame
+from f2cto.flower import post
 from f2cto.flower.grid import GridCarrier
 from f2cto.flower.post import AwayError, LostNodeError, Post, RefusedBySiteError, SuperLinkError, UnreadableError
 from f2cto.message import Message as Vectors
@@ -322,6 +325,28 @@ def test_a_superlink_that_is_gone_is_said_to_be(call: str, monkeypatch: pytest.M
         carrier_of(grid).carry(CALL, [0])
 
 
+def test_a_message_that_a_killed_node_took_with_it_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = federation(*[Played(i) for i in range(3)])
+    carrier = carrier_of(grid, seconds=30)
+    carrier.look_for(range(3))
+
+    def silent(*_: object) -> Message:
+        raise FailedError(SILENT)
+
+    grid.nodes[99].app = silent
+    monkeypatch.setattr(post, "LOOK", 0.05)
+    monkeypatch.setattr(post, "GRACE", 0.3)
+    soon = datetime.now(UTC) + timedelta(seconds=0.1)
+    activated = {100: "2020-01-01T00:00:00+00:00", 98: "", 99: soon.isoformat()}
+    infos = [NodeInfo(node_id=node, last_activated_at=moment) for node, moment in activated.items()]
+    monkeypatch.setattr(grid, "get_nodes", lambda: infos)
+    answers = carrier.carry(CALL, [0, 1])
+    assert datetime.now(UTC) - soon >= timedelta(seconds=0.3)  # it had its chance
+    assert "started anew" in str(answers[1])
+    assert isinstance(answers[1], LostNodeError)
+    assert isinstance(answers[0], Vectors)
+
+
 def test_start_and_finish() -> None:
     carrier = carrier_of(federation(*[Played(i) for i in range(3)]))
     assert {i: dict(r.head) for i, r in carrier.start([0, 1, 2]).items() if isinstance(r, Frame)} == {
@@ -330,3 +355,19 @@ def test_start_and_finish() -> None:
     finish = carrier.finish([1])[1]
     assert isinstance(finish, Frame)
     assert finish.head == {"kept": 2}
+
+
+def test_a_node_that_was_started_before_the_message_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = federation(Played(0))
+    carrier = carrier_of(grid, seconds=0.5)
+    carrier.look_for([0])
+
+    def silent(*_: object) -> Message:
+        raise FailedError(SILENT)
+
+    grid.nodes[100].app = silent
+    monkeypatch.setattr(post, "LOOK", 0.05)
+    monkeypatch.setattr(post, "GRACE", 0.0)
+    before = (datetime.now(UTC) - timedelta(seconds=0.01)).isoformat()
+    monkeypatch.setattr(grid, "get_nodes", lambda: [NodeInfo(node_id=100, last_activated_at=before)])
+    assert "no answer within 0.5 s" in str(carrier.carry(CALL, [0])[0])

@@ -33,6 +33,8 @@ from testing.grids import app_of
 from testing.sites import Federation, Served, expected, federation
 
 ITERATIONS = {"stopping": {"iterations": 4}, "weighting": {"draws": 5}}
+LONG = ITERATIONS | {"stopping": {"iterations": 20}}
+LESS = ITERATIONS | {"stopping": {"iterations": 3}}
 WAIT = {"on_failure": "wait", "patience": 10.0, "pause": 0.01}
 CONTINUE = {"on_failure": "continue", "patience": 0.3, "pause": 0.01}
 
@@ -94,7 +96,7 @@ class Kill:
 @pytest.mark.parametrize("exchanges", [2, 1])
 def test_it_selects_what_workers_in_one_process_select(tmp_path: Path, exchanges: int) -> None:
     with federation(tmp_path, 5) as made:
-        of = short(made, exchanges, f2cto={"stopping": {"iterations": 20}, "sharing": {"exchanges": exchanges}})
+        of = short(made, exchanges, f2cto=LONG | {"sharing": {"exchanges": exchanges}})
         summary = run(of, made.grid)
         check_as_in_process(made, of)
     questions = 20 * exchanges
@@ -142,24 +144,26 @@ def test_a_row_would_have_been_seen(three: Federation) -> None:
 
 
 @pytest.mark.parametrize("exchanges", [2, 1])
-def test_a_master_killed_at_any_moment_goes_on_to_the_same_model(three: Federation, exchanges: int) -> None:
-    undisturbed = short(three, exchanges)
-    run(undisturbed, three.grid)
-    sent = len(three.grid.sent)
-    coresets = [site.coreset() for site in three.sites]
-    for at in range(1, sent + 1, 2 if exchanges == 1 else 3):
-        of = replace(undisturbed, out=undisturbed.out.parent / f"killed-{at}")
-        three.grid.before = Kill(at)
-        with pytest.raises(Kill.KilledError):
-            run(of, three.grid)
-        first = job(of)
-        three.grid.before = lambda _: None
-        summary = run(of, three.grid)
-        assert job(of) == first
-        assert torch.equal(model(of), model(undisturbed)), at
-        assert [site.coreset() for site in three.sites] == coresets
-        assert [row["iteration"] for row in rows(of)] == [1, 2, 3, 4]
-        assert summary["questions"] == 4 * exchanges
+def test_a_master_killed_at_any_moment_goes_on_to_the_same_model(tmp_path: Path, exchanges: int) -> None:
+    with federation(tmp_path, 2) as two:
+        undisturbed = short(two, exchanges, f2cto=LESS | {"sharing": {"exchanges": exchanges}})
+        run(undisturbed, two.grid)
+        sent = len(two.grid.sent)
+        assert sent == 2 * (3 * exchanges + 3)
+        coresets = [site.coreset() for site in two.sites]
+        for at in range(1, sent + 1):
+            of = replace(undisturbed, out=tmp_path / f"killed-{at}")
+            two.grid.before = Kill(at)
+            with pytest.raises(Kill.KilledError):
+                run(of, two.grid)
+            first = job(of)
+            two.grid.before = lambda _: None
+            summary = run(of, two.grid)
+            assert job(of) == first
+            assert torch.equal(model(of), model(undisturbed)), at
+            assert [site.coreset() for site in two.sites] == coresets
+            assert [row["iteration"] for row in rows(of)] == [1, 2, 3]
+            assert summary["questions"] == 3 * exchanges
 
 
 def test_a_master_killed_while_it_writes_goes_on(three: Federation) -> None:
@@ -237,8 +241,8 @@ def test_a_site_that_lost_everything_is_told_the_job_again(three: Federation) ->
         shutil.rmtree(site.folder)
         site.start()
 
-    three.grid.before = Interrupt(5, lose)
-    of = short(three, faults=CONTINUE)
+    three.grid.before = Interrupt(3, lose)
+    of = short(three, exchanges=1, faults=CONTINUE)
     summary = run(of, three.grid)
     assert summary["absences"] == []
     assert len(site.coreset()) == 6
@@ -368,8 +372,8 @@ def test_one_folder_has_one_master(three: Federation) -> None:
 
 
 def test_a_method_that_cannot_go_on_begins_again(three: Federation) -> None:
-    of = short(three, method="tsg", methods={"tsg": {"iterations": 3}})
-    three.grid.before = Kill(15)
+    of = short(three, method="tsg", methods={"tsg": {"iterations": 2}})
+    three.grid.before = Kill(10)
     with pytest.raises(Kill.KilledError):
         run(of, three.grid)
     first = job(of)

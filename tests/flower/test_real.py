@@ -33,10 +33,7 @@ from f2cto.site.schema import read_schema
 from testing.deployment import SITE, SITES, Deployment, deployed, free_port, listens, split_digits, until, written
 from testing.taps import Crossed, Floats, arrays, crossed, heads, leaks, tap
 
-pytestmark = [
-    pytest.mark.federation,
-    pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning"),  # Flower's own
-]
+pytestmark = pytest.mark.federation
 
 SETTINGS = f"""
 workers = {SITES}

@@ -80,7 +80,8 @@ def _followed(link: Link, number: str, out: Path, screen: Screen) -> int:
         return 130
     if status.completed:
         return _told(screen.console, out)
-    msg = f"Run {number} failed: {status.details or status.state} The same command goes on where it stopped."
+    why = (status.details or status.state).strip().rstrip(".")
+    msg = f"Run {number} failed: {why}. The same command goes on where it stopped."
     raise FlowerError(msg)
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from f2cto.cli import shard_files
 from f2cto.config import SettingsError, assignment, build, merged, nested, plain
 from f2cto.presets import read_preset
 
@@ -32,6 +33,7 @@ EXAMPLES = """examples:
   f2cto select --workers 10 --size 0.05 --iterations 100 --seed 3 --out runs/five-percent
   f2cto select --set f2cto.weighting.topk=0.5 --set training.steps=500 --quiet --json
   f2cto select --preset runs/demo/settings.toml --out runs/again
+  f2cto select 'shards/*.parquet' --label y --engine ray --size 0.05 --out runs/shards
   f2cto select --preset unsw-nb15-small --engine ray --set federation.faults.on_failure=continue --out runs/ray
 """
 
@@ -88,6 +90,8 @@ def run(chosen: argparse.Namespace) -> int:
     from f2cto.run_settings import RunSettings  # noqa: PLC0415
 
     settings = build(RunSettings, requested(chosen))
+    if shard_files.is_pattern(settings.data.source):
+        return shard_files.run(chosen, settings)
     check_export(chosen.export, settings)
     # Before the folder is claimed: what cannot run overwrites nothing.
     prepared = prepare(settings, data_folder(chosen.data_dir))
@@ -213,6 +217,10 @@ class Screen:
         note = f"objective {last.objective:.3f}  gap {last.gap:.2e}"
         if "robust_accuracy" in last.metrics:
             note += f"  robust accuracy {last.metrics['robust_accuracy']:.1%}"
+        if "epsilon" in last.metrics:
+            note += f"  epsilon {last.metrics['epsilon']:.3g}"
+        if last.absent:
+            note += f"  missing: {', '.join(map(str, last.absent))}"
         self._progress.update(self._select, completed=last.iteration, note=note)
         if self._folder:
             self._folder.add_row(row(last))

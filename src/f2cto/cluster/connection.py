@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -45,14 +46,13 @@ class Connection:
         ray = library()
         self._own = not ray.is_initialized()
         if self._own:
+            _check(address)
             here = {} if address else {"include_dashboard": False}
             try:
                 with _quietly():
                     ray.init(address or "local", log_to_driver=False, logging_level="error", **here)
             except (ConnectionError, ValueError) as error:
-                said = str(error).strip().splitlines()[0]
-                msg = f"There is no Ray cluster at `{address}` ({said}); start one with `ray start --head`."
-                raise SettingsError(msg) from error
+                raise SettingsError(_no_cluster(address, error)) from error
             _hush(ray)
 
     @property
@@ -66,6 +66,25 @@ class Connection:
             with _quietly():
                 library().shutdown()
         self._own = False
+
+
+def _check(address: str) -> None:
+    """Knock where the cluster is said to be: Ray would do so for minutes."""
+    host, _, port = address.rpartition(":")
+    if address in {"", "auto"}:
+        return
+    if not host or not port.isdecimal():
+        msg = f"A Ray cluster's address is `auto` or HOST:PORT; got `{address}`."
+        raise SettingsError(msg)
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise SettingsError(_no_cluster(address, error)) from error
+
+
+def _no_cluster(address: str, error: Exception) -> str:
+    said = str(error).strip().splitlines()[0]
+    return f"There is no Ray cluster at `{address}` ({said}); start one with `ray start --head`."
 
 
 def _hush(ray: Any) -> None:  # noqa: ANN401

@@ -46,7 +46,7 @@ def _rebuilt(like: Any, flat: Mapping[str, Tensor], path: str) -> Any:  # noqa: 
         name: _rebuilt(part, flat, f"{path}.{name}" if path else name) for name, part in _parts(like, path).items()
     }
     if like is None:
-        return None
+        return _nothing(flat, path)
     return parts if isinstance(like, Mapping) else replace(like, **parts)
 
 
@@ -59,6 +59,13 @@ def _parts(state: object, path: str) -> dict[str, Any]:
         return dict(state)
     msg = f"States that can be kept are made of dataclasses, tensors and numbers; `{path}` is a {type(state).__name__}."
     raise SnapshotError(msg)
+
+
+def _nothing(flat: Mapping[str, Tensor], path: str) -> None:
+    """Nothing, where a fresh state has nothing; a snapshot that has more cannot be put back."""
+    if more := [name for name in flat if name == path or name.startswith(f"{path}.")]:
+        msg = f"The snapshot has `{more[0]}`, and a fresh state has nothing there; this state can only be kept whole."
+        raise SnapshotError(msg)
 
 
 def _value(flat: Mapping[str, Tensor], path: str) -> Tensor:

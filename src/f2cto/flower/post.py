@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
@@ -14,6 +15,8 @@ from f2cto.federation.wire import Frame, WireError
 from f2cto.flower.packing import ACTION, content_of, frame_of
 
 EXPIRED, UNREAD, NO_NODE = 3, 4, 5  # of Flower's error codes, those that tell of the way and not of the app
+LOOK = 5.0  # seconds between two looks at whether nodes were started anew
+GRACE = 20.0  # seconds that a node has after its start to answer what was sent before
 
 
 class AwayError(ConnectionError):
@@ -68,15 +71,30 @@ class Post:
             waiting = self._pushed(requests, seconds)
             unsent = LostNodeError("the SuperLink did not take the message; it may be too large")
             answers: dict[int, Reply] = dict.fromkeys(requests.keys() - waiting.values(), unsent)
-            deadline = time.monotonic() + seconds
+            began, deadline, look = time.time(), time.monotonic() + seconds, time.monotonic() + LOOK
             while waiting:
                 answers |= _taken(waiting, self.grid.pull_messages(list(waiting)))
                 if not waiting or time.monotonic() >= deadline:
                     break
+                if time.monotonic() >= look:
+                    answers |= self._restarted(waiting, began)
+                    look = time.monotonic() + LOOK
                 time.sleep(self.poll)
         except HTTPError as error:
             raise _unreachable(error) from error
         return answers | {node: LostNodeError(f"no answer within {seconds:g} s") for node in waiting.values()}
+
+    def _restarted(self, waiting: dict[str, int], since: float) -> dict[int, Reply]:
+        """The nodes that were started anew after a message was sent; it is waited for no longer.
+
+        Flower does not give a message that a killed node had taken to its successor, and says nothing about it. One
+        that the killed node had not taken is answered soon after the start, so that it is let pass.
+        """
+        started = {node.node_id: _seconds(node.last_activated_at) for node in self.grid.get_nodes()}
+        lost = {n: node for n, node in waiting.items() if since < started.get(node, 0.0) < time.time() - GRACE}
+        for number in lost:
+            del waiting[number]
+        return {node: LostNodeError("its node was started anew and has lost the message") for node in lost.values()}
 
     def _pushed(self, requests: Mapping[int, Frame], seconds: float) -> dict[str, int]:
         """The nodes by the numbers of the messages to them."""
@@ -117,6 +135,14 @@ def _why(error: Error) -> Exception:
     if error.code == NO_NODE:
         return LostNodeError("its node is not connected")
     return AwayError(f"the app at its node failed (Flower's error {error.code}: {error.reason})")
+
+
+def _seconds(moment: str) -> float:
+    """A moment as Flower writes it, in seconds since 1970; 0 where there is none."""
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _unreachable(error: HTTPError) -> SuperLinkError:

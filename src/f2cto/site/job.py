@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from f2cto.attacks.base import Range
 from f2cto.config import SettingsError, build, plain
-from f2cto.models import FlatModel, fresh, mlp
+from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
-from f2cto.resnet import resnet18
-from f2cto.run_settings import Architecture, Network, RunSettings
+from f2cto.run_settings import Network, RunSettings
 from f2cto.selectors.base import Given, Selector
 from f2cto.selectors.catalogue import make_selector, method
 from f2cto.selectors.quotas import Balance
@@ -116,21 +115,10 @@ def job_from_text(text: object) -> Job:
     return build(Job, values)
 
 
-def network_of(job: Job, schema: Schema) -> nn.Module:
-    """The network, as torch's global generator has it."""
-    sample, classes = schema.sample, len(schema.classes)
-    if job.network.kind is Architecture.MLP:
-        return mlp(math.prod(sample), job.network.hidden, classes)
-    if len(sample) != 3:
-        msg = 'A ResNet takes images, and these samples are none; use `network.kind = "mlp"`.'
-        raise SettingsError(msg)
-    return resnet18(sample[0], classes, job.network.width)
-
-
 def parameters(job: Job, schema: Schema) -> int:
     """How many parameters the network has, without making them."""
     with torch.device("meta"):
-        return sum(parameter.numel() for parameter in network_of(job, schema).parameters())
+        return sum(parameter.numel() for parameter in _network(job, schema).parameters())
 
 
 def prepared(job: Job, schema: Schema) -> Prepared:
@@ -138,7 +126,7 @@ def prepared(job: Job, schema: Schema) -> Prepared:
     if job.schema != schema.digest:
         msg = f"The job was made for the schema {job.schema[:12]}…, and the one here is {schema.digest[:12]}…."
         raise SettingsError(msg)
-    network = fresh(partial(network_of, job, schema), generator(job.seed, 1))
+    network = fresh(partial(_network, job, schema), generator(job.seed, 1))
     model = FlatModel(network)
     valid = replace(job.range, fixed=tuple(sorted({*job.range.fixed, *schema.fixed})))
     if valid.fixed and valid.fixed[-1] >= math.prod(schema.sample):
@@ -153,3 +141,7 @@ def prepared(job: Job, schema: Schema) -> Prepared:
 def _refuse(constant: str) -> NoReturn:
     msg = f"there is no number {constant}"
     raise ValueError(msg)
+
+
+def _network(job: Job, schema: Schema) -> nn.Module:
+    return job.network.built(schema.sample, len(schema.classes))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_digits
 
 from f2cto.data.samples import DataSet, numbered
 from f2cto.data.sources.source import Published, Source
@@ -16,6 +15,8 @@ from f2cto.data.sources.source import Published, Source
 
 def load(root: Path) -> DataSet:  # noqa: ARG001  (nothing has to be there)
     """All digits; there is no split."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (two seconds that other sources need not wait)
+
     bunch = load_digits()
     x = torch.from_numpy(bunch.images).float().unsqueeze(1) / 16
     samples = numbered(x, torch.from_numpy(bunch.target).long())
