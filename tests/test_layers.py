@@ -76,7 +76,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"selection", "selectors", "writing"},
     },
     "cluster": {
-        *{"attacks", "config", "data", "federation", "message", "models", "selection", "selectors", "writing"},
+        *{"attacks", "config", "data", "federation", "message", "models", "randomness", "selection", "selectors"},
+        *{"writing"},
     },
     "flower": {
         *{"config", "data", "experiment", "federation", "message", "preparation", "presets", "privacy"},
@@ -92,6 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "writing": set(),
     "cli": {
         "bench",
+        "cluster",
         "comparison",
         "comparison_folder",
         "config",

@@ -115,7 +115,7 @@ def gather_of(wanted: Federation) -> Gather:
     from f2cto.cluster.fleet import ray_fleet  # noqa: PLC0415  (an extra)
     from f2cto.cluster.hosts import Cluster  # noqa: PLC0415
 
-    return ray_fleet(Cluster(wanted.address), wanted.faults)
+    return ray_fleet(Cluster(wanted.address, folder=wanted.folder), wanted.faults)
 
 
 def choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None, gather: Gather = Here) -> Selection:

@@ -131,12 +131,13 @@ class Federation:
 
     engine: Engine = Engine.PROCESS
     address: str = ""  # of a Ray cluster, `auto` or HOST:PORT; empty: one on this machine
+    folder: str = ""  # where its workers keep their states, so that one whose process died goes on; empty: nowhere
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
         """Refuse an address that nobody goes to."""
-        if self.address and self.engine is not Engine.RAY:
-            msg = f'An address is that of a Ray cluster; set `federation.engine = "ray"`, or leave out {self.address}.'
+        if (self.address or self.folder) and self.engine is not Engine.RAY:
+            msg = 'Address and folder are those of a Ray cluster; leave them out, or set `federation.engine = "ray"`.'
             raise ValueError(msg)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from f2cto.cli import main
 from f2cto.cluster.connection import Connection
 from f2cto.cluster.files import File, Told, agreed, all_told, contents, select_files, tell
 from f2cto.cluster.hosts import Cluster, Hosts
@@ -98,3 +99,21 @@ def test_kinds_and_labels_that_are_not_known(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), label=np.zeros(2))
     with pytest.raises(DataError, match="has no array `lable`; did you mean label"):
         contents(File(str(tmp_path / "a.npz"), "lable"))
+
+
+def test_the_command_takes_a_pattern_of_files(
+    cluster: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.processors >= 1
+    written(tmp_path)
+    source, out = str(tmp_path / "*.npz"), tmp_path / "out"
+    few = ["--iterations", "3", "--size", "6", "--set", "network.hidden=[8]", "--quiet"]
+    assert main(["select", source, "--engine", "ray", "--out", str(out), *few]) == 0
+    kept = pl.read_csv(out / "coreset.csv")
+    assert kept["worker"].value_counts().sort("worker")["count"].to_list() == [6, 6, 6]
+    assert kept.filter(pl.col("worker") == 1)["file"].unique().to_list() == [str(tmp_path / "b.npz")]
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
+    assert main(["select", source, "--out", str(tmp_path / "other"), *few]) == 2
+    assert "add --engine ray" in capsys.readouterr().err
+    assert main(["select", str(tmp_path / "*.csv"), "--engine", "ray", *few]) == 2
+    assert "No file matches" in capsys.readouterr().err

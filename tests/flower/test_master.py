@@ -233,7 +233,27 @@ def test_without_a_killed_site_the_others_go_on_and_it_comes_back(three: Federat
     assert "without 1" in next(line for line in lines if "iteration 3" in line)
 
 
-def test_a_site_that_lost_everything_is_told_the_job_again(three: Federation) -> None:
+def test_a_restarted_master_remembers_who_was_missing(three: Federation) -> None:
+    of, site = short(three, faults=CONTINUE), three.sites[1]
+    first = Interrupt(3, site.kill)
+
+    def die(message: Message) -> None:
+        if frame_of(message.content).head.get("phase") == "update" and first.serial < 0:
+            raise Kill.KilledError
+        first(message)
+
+    three.grid.before = die  # the site misses `refine` of the second iteration, and the master dies in its `update`
+    with pytest.raises(Kill.KilledError):
+        run(of, three.grid)
+    three.grid.before = lambda _: None
+    site.start()
+    summary = run(of, three.grid)
+    assert [row.get("absent", []) for row in rows(of)] == [[], [1], [], []]
+    assert [(a["serial"], a["phase"], a["worker"]) for a in summary["absences"]] == [(3, "refine", 1), (4, "update", 1)]
+
+
+@pytest.mark.parametrize(("exchanges", "serial"), [(2, 5), (1, 3)])
+def test_a_site_that_lost_everything_is_told_the_job_again(three: Federation, exchanges: int, serial: int) -> None:
     site = three.sites[2]
 
     def lose() -> None:
@@ -241,8 +261,8 @@ def test_a_site_that_lost_everything_is_told_the_job_again(three: Federation) ->
         shutil.rmtree(site.folder)
         site.start()
 
-    three.grid.before = Interrupt(3, lose)
-    of = short(three, exchanges=1, faults=CONTINUE)
+    three.grid.before = Interrupt(serial, lose)
+    of = short(three, exchanges, faults=CONTINUE)
     summary = run(of, three.grid)
     assert summary["absences"] == []
     assert len(site.coreset()) == 6
@@ -363,6 +383,17 @@ def test_faults_may_be_met_otherwise_when_a_job_goes_on(three: Federation) -> No
     check_as_in_process(three, of)
 
 
+def test_a_new_job_finds_nothing_of_a_former_one(three: Federation) -> None:
+    of = short(three)
+    run(of, three.grid)
+    folder, former = MasterFolder(of.out), job(of)
+    folder.begin(replace(former, id="another"), {})
+    assert folder.progress() is None
+    assert folder.replies() is None
+    assert folder.summary() is None
+    assert sorted(path.name for path in of.out.iterdir()) == ["job.json", "master.lock", "settings.toml"]
+
+
 def test_one_folder_has_one_master(three: Federation) -> None:
     of = short(three)
     folder = MasterFolder(of.out)
@@ -381,6 +412,19 @@ def test_a_method_that_cannot_go_on_begins_again(three: Federation) -> None:
     run(of, three.grid)
     assert job(of).id != first.id
     check_as_in_process(three, of)
+
+
+@pytest.mark.parametrize("method", ["balanced", "f2cto"])
+def test_what_is_trained_is_not_trained_again(three: Federation, method: str) -> None:
+    of = short(three, method=method)
+    three.grid.before = lambda m: three.sites[0].kill() if frame_of(m.content).head["kind"] == "finish" else None
+    with pytest.raises(UnfinishedError):
+        run(of, three.grid)
+    first = job(of)
+    three.grid.before = lambda _: None
+    three.sites[0].start()
+    run(of, three.grid)
+    assert job(of) == first
 
 
 def test_a_method_without_questions_only_finishes(three: Federation) -> None:

@@ -157,6 +157,7 @@ def open_gate(chosen: argparse.Namespace) -> int:
     from f2cto.flower.gate import gate  # noqa: PLC0415
 
     keys = master_folder(chosen.folder) / "keys"
+    print(f"The gate is at {chosen.listen}, port {chosen.port}: nodes come in here, nobody else.", flush=True)
     uvicorn.run(
         gate(chosen.to, keys / "ca.crt"),
         host=chosen.listen,

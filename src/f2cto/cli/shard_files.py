@@ -84,7 +84,7 @@ def selected(paths: Sequence[str], s: RunSettings, on_round: object) -> Selectio
         valid=s.data.range,
         radius=s.f2cto.perturbation.train_radius,
         balance=s.data.balance,
-        cluster=Cluster(s.federation.address),
+        cluster=Cluster(s.federation.address, folder=s.federation.folder),
         faults=s.federation.faults,
         on_round=on_round,  # type: ignore[arg-type]
     )

@@ -5,7 +5,7 @@ What it gets to know of a file: how many samples it has, their shape or columns,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -26,12 +26,15 @@ from f2cto.data.labels import missing, numbered_names, sorted_names
 from f2cto.data.table_file import column_rows
 from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.faults import Faults
-from f2cto.models import FlatModel
+from f2cto.models import FlatModel, fresh
+from f2cto.randomness import generator
 from f2cto.selection import Selection, coreset_sizes, loaded, proxy_network
 from f2cto.selectors.base import Given, OnRound, Shard
 from f2cto.selectors.catalogue import make_selector
 from f2cto.selectors.quotas import Balance
 from f2cto.selectors.running import Result, run
+
+Model = nn.Module | Callable[[tuple[int, ...], int], nn.Module] | None  # a network, or what makes it for its samples
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
     size: float | Sequence[int],
     *,
     label: str = "",
-    model: nn.Module | None = None,
+    model: Model = None,
     settings: object = None,
     seed: int = 0,
     method: str = "f2cto",
@@ -138,7 +141,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
             255, other numbers have to be in the valid range already.
         size: as for `select`; so are all others that are not named here.
         label: the column with the classes; of .npz files the array, `y` if not given.
-        model: the proxy network.
+        model: the proxy network, or what makes it for a shape of samples and a number of classes.
         settings: those of the method.
         seed: the same seed gives the same bits.
         method: one of `f2cto list`.
@@ -178,6 +181,7 @@ def _selection(result: Result, network: nn.Module) -> Selection:
         model=loaded(network, FlatModel(network), result.solution.w),
         stopped=result.solution.stopped,
         traffic=result.traffic,
+        absences=tuple(result.absences),
     )
 
 
@@ -205,7 +209,9 @@ def all_told(hosts: Hosts, files: Sequence[File]) -> list[Told]:
     return [each for _, each in sorted(told.items()) if isinstance(each, Told)]
 
 
-def _network(shape: tuple[int, ...], classes: int, model: nn.Module | None, seed: int) -> nn.Module:
+def _network(shape: tuple[int, ...], classes: int, model: Model, seed: int) -> nn.Module:
     """The proxy, tried out on blank samples: the driver has no others."""
+    if model is not None and not isinstance(model, nn.Module):
+        model = fresh(partial(model, shape, classes), generator(seed, 1))
     blank = LabelledData(torch.zeros(classes, *shape), torch.arange(classes))
     return proxy_network([blank], model, seed)

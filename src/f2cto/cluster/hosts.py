@@ -11,7 +11,7 @@ import torch
 
 from f2cto.cluster.connection import Connection, library
 from f2cto.cluster.host import Host, Job, Origin
-from f2cto.cluster.packing import ElsewhereError, Failure, Packed, alike, packed, unpacked
+from f2cto.cluster.packing import ElsewhereError, Failure, Packed, packed, unpacked
 from f2cto.federation.carrier import Answers, Call
 from f2cto.federation.engine import WorkerFailedError
 from f2cto.selectors.base import Coreset, Selector
@@ -87,7 +87,7 @@ class Hosts:
         device = next((v.device for v in call.message.vectors.values()), torch.device("cpu"))
         told = self._told(asked, mine, STARTING if dead else 0.0)
         replies = {i: unpacked(said, device) for i, said in told.items() if isinstance(said, Packed)}
-        return {i: said for i, said in told.items() if i not in replies} | alike(replies)
+        return {i: said for i, said in told.items() if i not in replies} | replies
 
     def coresets(self, selector: Selector) -> list[Coreset]:
         """What each worker keeps; nothing for one whose state is lost."""

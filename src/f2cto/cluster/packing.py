@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from f2cto.message import Message
 
@@ -37,20 +36,6 @@ def unpacked(sent: Packed, device: torch.device | str = "cpu") -> Message:
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         vectors = {name: torch.from_numpy(vector).to(device) for name, vector in sent.vectors.items()}
     return Message(vectors, dict(sent.scalars))
-
-
-def alike(replies: Mapping[int, Message]) -> dict[int, Message]:
-    """Replies in which a vector that equals the first worker's is that very one, as it is within one process.
-
-    Workers that send back what they were sent, sent one vector; a mean of copies would be rounded, and it is not.
-    """
-    first: dict[str, Tensor] = {}
-
-    def known(name: str, vector: Tensor) -> Tensor:
-        before = first.setdefault(name, vector)
-        return before if torch.equal(before, vector) else vector
-
-    return {i: Message({n: known(n, v) for n, v in r.vectors.items()}, r.scalars) for i, r in replies.items()}
 
 
 class ElsewhereError(RuntimeError):

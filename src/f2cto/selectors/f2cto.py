@@ -58,7 +58,7 @@ class F2cto:
         """The master's side: Algorithm 1."""
         return solve(ask, w, self._master(), on_round)
 
-    def lead_from(self, ask: Ask, start: Progress, on_round: OnRound, on_progress: OnProgress) -> Solution:
+    def lead_from(self, ask: Ask, start: Tensor | Progress, on_round: OnRound, on_progress: OnProgress) -> Solution:
         """The master's side from where a former run got to."""
         return solve(ask, start, self._master(), on_round, on_progress)
 

@@ -177,8 +177,11 @@ def _shares(weights: Sequence[float]) -> list[float]:
 
 
 def _are_one(ws: Sequence[Tensor]) -> bool:
-    """Whether the workers work as one and have one vector."""
-    return all(w is ws[0] for w in ws)
+    """Whether the workers have one vector: they work as one, or sent back what they all had been sent.
+
+    The mean of copies is rounded. Workers in this process send no copies, and those elsewhere are to come to the same.
+    """
+    return all(w is ws[0] or torch.equal(w, ws[0]) for w in ws)
 
 
 def _are_equal(weights: Sequence[float]) -> bool:
