@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -101,14 +103,12 @@ def test_kinds_and_labels_that_are_not_known(tmp_path: Path) -> None:
         contents(File(str(tmp_path / "a.npz"), "lable"))
 
 
-def test_the_command_takes_a_pattern_of_files(
-    cluster: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cluster.processors >= 1
+def test_the_command_takes_a_pattern_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path)
     source, out = str(tmp_path / "*.npz"), tmp_path / "out"
     few = ["--iterations", "3", "--size", "6", "--set", "network.hidden=[8]", "--quiet"]
-    assert main(["select", source, "--engine", "ray", "--out", str(out), *few]) == 0
+    command = Path(sys.executable).with_name("f2cto")  # in a program of its own, as the tests' cluster may be full
+    subprocess.run([command, "select", source, "--engine", "ray", "--out", out, *few], check=True, timeout=300)  # noqa: S603
     kept = pl.read_csv(out / "coreset.csv")
     assert kept["worker"].value_counts().sort("worker")["count"].to_list() == [6, 6, 6]
     assert kept.filter(pl.col("worker") == 1)["file"].unique().to_list() == [str(tmp_path / "b.npz")]
