@@ -14,6 +14,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +23,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `testing` is not installed with the package
 
 from f2cto.cli import main as f2cto
+from f2cto.flower.commands import Status
 from f2cto.records import provenance
-from testing.deployment import SITES, Deployment, deployed, split_digits, until, written
+from testing.deployment import SITES, Deployment, deployed, split_digits, written
 
 SETTINGS = """
 workers = {sites}
@@ -35,7 +37,8 @@ iterations = {iterations}
 [f2cto.sharing]
 exchanges = 1
 """
-NAIVE = "import torch  # noqa: F401\nfrom f2cto.flower.client_app import app  # noqa: F401\n"
+# Flower looks for an assignment to the app's name.
+NAIVE = "import torch  # noqa: F401\nfrom f2cto.flower.client_app import app as thin\n\napp = thin\n"
 
 
 def naive_app(master: Path) -> None:
@@ -52,12 +55,18 @@ def rounds(at: Deployment, app: str, turn: int) -> list[float]:
     out = at.root / f"{app}-{turn}"
     paths = {"settings": at.root / "settings.toml", "schema": at.root / "schema.json", "out": out}
     run = at.link.begin({key: str(path) for key, path in paths.items()}, app)
-    until(lambda: (status := at.link.status(run)) and status.ended, 1200, f"the run with {app} ends")
-    status = at.link.status(run)
-    if status is None or not status.completed:
+    status = ended(at, run)
+    if not status.completed:
         raise SystemExit(at.link.log(run))
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return [round(after["seconds"] - before["seconds"], 2) for before, after in pairwise(rows)]
+
+
+def ended(at: Deployment, run: str) -> Status:
+    """How a run ended. Asking takes seconds of computing, which the rounds would be measured with: seldom."""
+    while (status := at.link.status(run)) is not None and not status.ended:
+        time.sleep(30)
+    return status or Status(run, "unknown")
 
 
 def summary(name: str, seconds: Sequence[float]) -> dict[str, Any]:

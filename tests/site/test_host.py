@@ -220,6 +220,13 @@ def test_a_site_that_missed_questions_joins_at_an_entry(started: Site, job: Job,
     assert "w_hat" in asked(started, late, arrays).arrays
 
 
+def test_a_question_of_long_ago_moves_nothing(started: Site, job: Job, schema: Schema) -> None:
+    asked(started, *question(job, schema, serial=5))
+    before = pack(asked(started, *question(job, schema, serial=5)))
+    assert "has answered question 5 last and cannot answer 3 now" in error(started, *question(job, schema, serial=3))
+    assert pack(asked(started, *question(job, schema, serial=5))) == before
+
+
 @pytest.mark.parametrize(
     ("change", "arrays", "complaint"),
     [

@@ -118,7 +118,8 @@ class Site:
         call = _call(request)
         worker, size = running.worker, running.made.model.size
         check_question(call.message, running.job, size)
-        if call.serial not in {worker.serial, worker.serial + 1} and call.phase not in running.entries:
+        ahead = call.serial - worker.serial  # below 0: a question of long ago that was lost on its way until now
+        if ahead < 0 or (ahead > 1 and call.phase not in running.entries):
             where = f"; it can join again at {' or '.join(running.entries)}" if running.entries else ""
             msg = f"This site has answered question {worker.serial} last and cannot answer {call.serial} now{where}."
             raise RefusedError(msg)
