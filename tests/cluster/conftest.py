@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,16 +8,6 @@ pytest.importorskip("ray")
 
 from f2cto.cluster.connection import Connection, library
 from f2cto.cluster.hosts import Cluster, Hosts
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them start processes that take long: they run beside the federation's, not in the default suite."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.federation)
-
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Connection]:

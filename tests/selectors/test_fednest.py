@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
 from f2cto.randomness import generator
@@ -112,7 +113,7 @@ def test_what_crosses() -> None:
 
 def test_phases_out_of_turn_are_refused() -> None:
     engine = engine_of(curved(), Nesting())
-    with pytest.raises(RuntimeError, match="gradient and target, then train"):
+    with pytest.raises(WorkerFailedError, match="gradient and target, then train"):
         engine.ask("train", Message({"w": torch.zeros(D, dtype=torch.float64)}))
 
 
