@@ -9,6 +9,7 @@ pytest.importorskip("ray")
 from f2cto.cluster.connection import Connection, library
 from f2cto.cluster.hosts import Cluster, Hosts
 
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Connection]:
     """A cluster on this machine for all tests: to start one takes seconds."""

@@ -54,34 +54,32 @@ def run(chosen: argparse.Namespace) -> int:
         "out": str(out),
         "seconds": chosen.seconds,
     }
-    console = Console(quiet=chosen.quiet)
-    number = _under_way(link, out)
-    if number:
-        console.print(f"Run {number} is under way for {out}; watching it.", highlight=False)
-        if watched(link, number, out, Screen(console, settings)).completed:
-            return _told(console, out)
-        console.print("It has ended before its time; going on with it.")
-    number = link.begin(config)
-    _remember(link.folder, out, number)
-    return _followed(link, number, out, Screen(console, settings))
+    console, number = Console(quiet=chosen.quiet), _under_way(link, out)
+    try:
+        if number:
+            console.print(f"Run {number} is under way for {out}; watching it.", highlight=False)
+            if watched(link, number, out, Screen(console, settings)).completed:
+                return _told(console, out)
+            console.print("It has ended before its time; going on with it.")
+            number = ""
+        number = link.begin(config)
+        _remember(link.folder, out, number)
+        return _ended(watched(link, number, out, Screen(console, settings)), console, out)
+    except KeyboardInterrupt:
+        if not number:
+            raise
+        stop = f"`{link.folder / 'flwr.sh'} stop {number} here` ends it."
+        console.print(f"Run {number} goes on without being watched. The same command watches it again; {stop}")
+        return 130
 
 
-def _followed(link: Link, number: str, out: Path, screen: Screen) -> int:
+def _ended(status: Status, console: Console, out: Path) -> int:
     from f2cto.flower.commands import FlowerError  # noqa: PLC0415
 
-    try:
-        status = watched(link, number, out, screen)
-    except KeyboardInterrupt:
-        screen.console.print(
-            f"Run {number} goes on without being watched. The same command watches it again; "
-            f"`{link.folder / 'flwr.sh'} stop {number} here` ends it.",
-            highlight=False,
-        )
-        return 130
     if status.completed:
-        return _told(screen.console, out)
+        return _told(console, out)
     why = (status.details or status.state).strip().rstrip(".")
-    msg = f"Run {number} failed: {why}. The same command goes on where it stopped."
+    msg = f"Run {status.run} failed: {why}. The same command goes on where it stopped."
     raise FlowerError(msg)
 
 
