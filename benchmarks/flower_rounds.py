@@ -81,22 +81,28 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/engines"))
     given = parser.parse_args()
-    root, found = Path(tempfile.mkdtemp(prefix="rounds-", dir="/tmp")), dict[str, list[float]](app=[], naive=[])
-    f2cto(["federation", "schema", "--shape", "64", "--classes", "10", "--out", str(root / "schema.json")])
-    (root / "settings.toml").write_text(SETTINGS.format(sites=SITES, iterations=given.iterations))
-    with deployed(root, written(root, split_digits((200, 200, 200))), root / "schema.json") as at:
-        naive_app(at.folder / "master")
-        for turn in range(given.turns):
-            for app in found:
-                found[app] += rounds(at, app, turn)
-                print(app, found[app], flush=True)
-    shutil.rmtree(root)
+    with tempfile.TemporaryDirectory(prefix="rounds-", dir="/tmp") as root:
+        found = measured(Path(root), given.iterations, given.turns)
     made = provenance(["python", "benchmarks/flower_rounds.py", *sys.argv[1:]])
     where = {"sites": SITES, "processors": os.cpu_count(), "load_average": [round(x, 1) for x in os.getloadavg()]}
     rows = [summary("thin forwarder", found["app"]), summary("naive, imports torch", found["naive"])]
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "flower.json").write_text(json.dumps({**made, **where, "rows": rows}, indent=1) + "\n")
     print(json.dumps(rows, indent=1))
+
+
+def measured(root: Path, iterations: int, turns: int) -> dict[str, list[float]]:
+    """The rounds of each app, on one federation in a new folder."""
+    found = dict[str, list[float]](app=[], naive=[])
+    f2cto(["federation", "schema", "--shape", "64", "--classes", "10", "--out", str(root / "schema.json")])
+    (root / "settings.toml").write_text(SETTINGS.format(sites=SITES, iterations=iterations))
+    with deployed(root, written(root, split_digits((200, 200, 200))), root / "schema.json") as at:
+        naive_app(at.folder / "master")
+        for turn in range(turns):
+            for app in found:
+                found[app] += rounds(at, app, turn)
+                print(app, found[app], flush=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -208,8 +207,13 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", default=list(POLICIES))
     parser.add_argument("--out", type=Path, default=Path("results/faults"))
     given = parser.parse_args()
-    root, rows = Path(tempfile.mkdtemp(prefix="kills-", dir="/tmp")), list[dict[str, Any]]()
-    schema = root / "schema.json"
+    with tempfile.TemporaryDirectory(prefix="kills-", dir="/tmp") as root:
+        measured(Path(root), given)
+
+
+def measured(root: Path, given: argparse.Namespace) -> None:
+    """All kills on one federation in a new folder."""
+    rows, schema = list[dict[str, Any]](), root / "schema.json"
     f2cto(["federation", "schema", "--shape", "64", "--classes", "10", "--out", str(schema)])
     with deployed(root, written(root, split_digits((200, 200, 200))), schema) as at:
         undisturbed = Run(at, "undisturbed", "wait", given.iterations)
@@ -222,7 +226,6 @@ def main() -> None:
                 rows.append(one(at, f"{victim}-{policy}", given.iterations, undisturbed.result()))
                 print(rows[-1], flush=True)
                 written_down(given.out, rows, given.iterations)
-    shutil.rmtree(root)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class SpoiledProgram:
         state, reply = self.inner.run(phase, shard, state, message)
         if shard.worker not in self.bad:
             return state, reply
-        before = next(iter(message.vectors.values()))
+        before = next(iter(message.vectors.values()))  # what the master sent, be it w or w^
         return state, Message(
             {n: self.spoil(v, message.vectors.get(n, before)) for n, v in reply.vectors.items()}, reply.scalars
         )

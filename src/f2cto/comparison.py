@@ -15,7 +15,7 @@ from f2cto.preparation import Prepared, prepare_stream
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import Row
 from f2cto.rehearsal import EVERYTHING, NOTHING, Memory, Picked, rehearse
-from f2cto.run_settings import RunSettings
+from f2cto.run_settings import Federation, RunSettings
 from f2cto.selection import select
 from f2cto.selectors.catalogue import METHODS, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
@@ -111,6 +111,9 @@ def cell(stages: Sequence[Prepared], who: Contender, store: Store | None = None)
 def picked(who: Contender, on: Prepared, budgets: Sequence[int], seed: int) -> Picked:
     """A contender's coresets of one task, with the count of what they cost."""
     settings, tally, began = who.configured(on.settings), Tally(), time.monotonic()
+    if settings.federation != Federation():
+        msg = "Comparisons run in this process; leave out `federation`."
+        raise SettingsError(msg)
     found = select(
         on.shards,
         budgets,

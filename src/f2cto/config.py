@@ -37,7 +37,7 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
         return cls(**given)
     except SettingsError:
         raise
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ImportError) as error:  # the last where a setting needs an extra that is missing
         where = f"In `{path.rstrip('.')}`: " if path else ""
         msg = f"{where}{error}"
         raise SettingsError(msg) from error

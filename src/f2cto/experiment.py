@@ -80,7 +80,8 @@ def row(r: Round) -> dict[str, Any]:
     """One iteration as a flat row; what workers did not tell and who was not missing is left out."""
     told = {} if math.isnan(r.objective) else {"objective": r.objective}
     absent = {"absent": list(r.absent)} if r.absent else {}
-    return {"iteration": r.iteration, **told, "gap": r.gap, "seconds": r.seconds, **r.metrics, **absent}
+    metrics = {name: value if math.isfinite(value) else None for name, value in r.metrics.items()}  # JSON: no infinity
+    return {"iteration": r.iteration, **told, "gap": r.gap, "seconds": r.seconds, **metrics, **absent}
 
 
 def kept_samples(on: Prepared, chosen: Selection) -> list[Kept]:

@@ -19,7 +19,15 @@ from f2cto.config import SettingsError
 from f2cto.records import Kept, RunRecord
 from f2cto.writing import write_whole
 
-FILES = ("settings.toml", "metrics.jsonl", "coreset.csv", "model.safetensors", "summary.json", "report.html")
+FILES = (
+    "settings.toml",
+    "metrics.jsonl",
+    "coreset.csv",
+    "model.safetensors",
+    "summary.json",
+    "report.html",
+    "absences.jsonl",
+)
 
 
 class RunFolder:
@@ -62,6 +70,10 @@ class RunFolder:
             [k.worker, k.index, k.row, k.label, f"{k.weight:.9g}", *([k.file] if files else [])] for k in kept
         )
         self._write("coreset.csv", text.getvalue().encode())
+
+    def write_absences(self, absences: Sequence[Mapping[str, Any]]) -> None:
+        """Who was missing when and why, a line each."""
+        self._write("absences.jsonl", "".join(json.dumps(absence) + "\n" for absence in absences).encode())
 
     def write_model(self, model: nn.Module) -> None:
         """The proxy model's parameters."""

@@ -170,7 +170,12 @@ class RunSettings(Judging):
         if self.workers < 1 or self.seed < 0:
             msg = f"A run needs workers >= 1 and seed >= 0; got {self.workers} and {self.seed}."
             raise ValueError(msg)
-        method(self.method)
+        if method(self.method).settings is not F2ctoSettings and not self.f2cto.sharing.usual:
+            msg = (
+                f"Weights, aggregation and privacy of `f2cto.sharing` are for F2CTO and its variants, and "
+                f"`{self.method}` would not heed them; leave them out."
+            )
+            raise ValueError(msg)
         for name, values in self.methods.items():
             if method(name).settings is F2ctoSettings:
                 msg = f"`{name}` has the settings of `f2cto`; set `f2cto.…` instead of `methods.{name}.…`."

@@ -14,7 +14,6 @@ from f2cto.cluster.connection import Connection
 from f2cto.cluster.files import File, Told, agreed, all_told, contents, select_files, tell
 from f2cto.cluster.hosts import Cluster, Hosts
 from f2cto.data.errors import DataError
-from f2cto.federation.engine import WorkerFailedError
 from f2cto.selection import select
 from testing.shards import blobs
 
@@ -52,7 +51,7 @@ def test_files_are_opened_by_their_workers_only(
 
 def test_a_file_that_is_not_there_is_named(hosts: Hosts, tmp_path: Path) -> None:
     files = [File(str(path)) for path in [*written(tmp_path)[:2], tmp_path / "gone.npz"]]
-    with pytest.raises(WorkerFailedError, match=r"Worker 2 failed in phase `open`: DataError: .*gone\.npz"):
+    with pytest.raises(DataError, match=r"gone\.npz"):
         all_told(hosts, files)
 
 

@@ -13,6 +13,7 @@ from f2cto.federation.carrier import Answers, Call
 from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.exchange import Exchange, TooFewWorkersError
 from f2cto.federation.faults import Faults, OnFailure
+from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
 
 W = torch.arange(3.0)
@@ -52,8 +53,15 @@ FAILURES: dict[str, tuple[Message | Exception, str]] = {
     "keeps silent": (TimeoutError(), "no answer"),
     "sends NaN": (Message({"w": vector(float("nan"))}, {"number": 1.0}), "sent NaN or infinite numbers in `w`"),
     "sends an infinite scalar": (Message({"w": W}, {"number": float("inf")}), "sent inf for `number`"),
-    "sends another shape": (Message({"w": torch.ones(4)}), "sent w of length 4, and most sent w of length 3"),
-    "sends nothing": (Message(), "sent no vectors, and most sent w of length 3"),
+    "sends another shape": (
+        Message({"w": torch.ones(4)}, {"number": 1.0}),
+        "sent w of length 4 and the numbers number, and most sent w of length 3 and the numbers number",
+    ),
+    "sends nothing": (
+        Message(),
+        "sent no vectors and no numbers, and most sent w of length 3 and the numbers number",
+    ),
+    "has no weight": (Message({"w": W}, {"number": 1.0, "weight": 0.0}), "sent 0.0 for `weight`"),
 }
 
 
@@ -72,6 +80,11 @@ def test_one_failing_worker_under_each_policy(failure: Message | Exception, why:
     assert [(a.serial, a.phase, a.worker, a.why) for a in goes_on.absences] == [(1, "refine", 1, why)]
 
     carrier, waits = engine(once, "wait")
+    if isinstance(failure, Message):  # who has answered repeats its answer: there is nothing to wait for
+        with pytest.raises(TooFewWorkersError, match="Worker 1: sent"):
+            waits.ask("refine", Message({"w": W}))
+        assert len(carrier.asked) == 1
+        return
     assert numbers(waits.ask("refine", Message({"w": W}))) == [0, 1, 2]
     assert waits.absences == []
     assert carrier.asked == [("refine", 1, (0, 1, 2)), ("refine", 1, (1,))]  # the same question, to the one alone
@@ -116,6 +129,8 @@ def test_nobody_is_blamed_where_all_diverge() -> None:
 def test_a_method_that_needs_everyone_refuses_to_continue_without() -> None:
     with pytest.raises(ValueError, match="needs every worker in every round"):
         Exchange(Shaky(lambda *_: None), Faults(OnFailure.CONTINUE))
+    with pytest.raises(ValueError, match="needs every worker in every round"):
+        Exchange(Shaky(lambda *_: None), Faults(OnFailure.WAIT, least=2))
     with pytest.raises(ValueError, match="at least 4 workers, and there are 3"):
         engine(lambda *_: None, "wait", least=4)
 
@@ -125,3 +140,29 @@ def test_traffic_counts_what_was_really_sent() -> None:
     exchange.ask("refine", Message({"w": W}))
     assert (exchange.traffic.down.messages, exchange.traffic.up.messages) == (4, 3)
     assert (exchange.traffic.down.floats, exchange.traffic.up.floats) == (12, 9)
+
+
+def test_of_two_that_differ_the_one_like_the_question_is_right() -> None:
+    carrier = Shaky(lambda i, _: Message({"w": torch.ones(4)}, {"number": 0.0}) if i == 0 else None, workers=2)
+    exchange = Exchange(carrier, Faults(OnFailure.CONTINUE, least=1), entries=("refine",))
+    assert numbers(exchange.ask("refine", Message({"w": W}))) == [1]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Counts how often it was asked."""
+
+    entries = ("add",)
+
+    def start(self, shard: int) -> int:
+        return shard
+
+    def run(self, phase: str, shard: int, state: int, message: Message) -> tuple[int, Message]:  # noqa: ARG002
+        return state + 1, Message({}, {"number": state + 1.0})
+
+
+def test_workers_in_this_process_repeat_their_answers_too() -> None:
+    engine = InProcess(Counting(), [0])
+    call = Call("add", Message(), 1)
+    assert [engine.carry(call, [0])[0] for _ in range(2)] == [Message({}, {"number": 1.0})] * 2
+    assert engine.states == [1]

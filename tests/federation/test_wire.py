@@ -51,6 +51,24 @@ def test_damaged_frames_are_refused_or_read(data: st.DataObject) -> None:
         unpack(bytes(sound[: data.draw(st.integers(0, len(sound)))]))
 
 
+def headed(header: str) -> bytes:
+    return struct.pack("<I", len(header)) + header.encode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        json.dumps({"head": {}, "arrays": [["w", "float32", [0, 10**30]]]}),
+        json.dumps({"head": {}, "arrays": [["w", "float32", [0] * 70]]}),
+        '{"arrays": [], "head": ' + "[" * 100_000,
+    ],
+    ids=["too long", "too many dimensions", "too deep"],
+)
+def test_impossible_headers_are_refused(header: str) -> None:
+    with pytest.raises(WireError):
+        unpack(headed(header))
+
+
 @pytest.mark.parametrize("dtype", ["object", "complex64", "U5"])
 def test_only_numbers_travel(dtype: str) -> None:
     with pytest.raises(WireError, match="float32, float64, int64"):

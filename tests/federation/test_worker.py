@@ -10,7 +10,7 @@ from torch import Tensor
 
 from f2cto.federation.carrier import Call
 from f2cto.federation.snapshots import SnapshotError, flattened, rebuilt
-from f2cto.federation.worker import Worker
+from f2cto.federation.worker import MissedError, Worker
 from f2cto.message import Message
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Sharing, Weighting
@@ -74,6 +74,15 @@ def test_a_repeated_call_gets_the_same_answer_and_moves_nothing(method: F2cto) -
     reply, t = worker.answer(second), worker.state.t
     assert worker.answer(second) is reply
     assert worker.state.t == t
+
+
+def test_a_worker_that_missed_questions_answers_only_what_needs_none_of_them(method: F2cto) -> None:
+    shard = federation(workers=1)[0]
+    worker = Worker(method.program(), shard)
+    late = calls(shard.model.own())[3]
+    with pytest.raises(MissedError, match="answered question 0 last and cannot answer 4 now; it can join again at"):
+        worker.answer(replace(late, phase="update"))
+    assert "w" in worker.answer(late).vectors
 
 
 def test_a_restored_worker_goes_on_as_if_nothing_had_happened(method: F2cto, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,9 +18,10 @@ from flwr.proto.node_pb2 import NodeInfo
 
 from f2cto.config import build
 from f2cto.federation.carrier import Call
+from f2cto.federation.faults import Absence
 from f2cto.federation.wire import Array, Frame
 from f2cto.flower import post
-from f2cto.flower.grid import GridCarrier
+from f2cto.flower.grid import AFRESH, GridCarrier
 from f2cto.flower.post import AwayError, LostNodeError, Post, RefusedBySiteError, SuperLinkError, UnreadableError
 from f2cto.message import Message as Vectors
 from f2cto.run_settings import RunSettings
@@ -52,6 +54,8 @@ class Played:
             return Frame({"samples": 10})
         if not self.started:
             return Frame({"error": "This site is not at that job; send `start` first."})
+        if kind == "ask" and "phase" not in request.head:
+            return Frame({"error": "A question needs a phase and a serial number from 1 on."})
         if kind == "finish":
             return Frame({"kept": 2})
         return Frame({"scalars": {"gap": 0.5}}, {"w": request.arrays["w"] + np.float32(self.number)})
@@ -80,7 +84,7 @@ def test_questions_go_to_the_sites_by_their_numbers() -> None:
         assert answer.vectors["w"].tolist() == [i, 1 + i, 2 + i, 3 + i]
     assert carrier.workers == 3
     assert carrier.samples == {0: 10, 1: 11, 2: 12}
-    assert [site.kinds for site in sites] == [["hello", "ask"], ["hello"], ["hello", "ask"]]
+    assert [site.kinds for site in sites] == [["hello", "start", "ask"], ["hello"], ["hello", "start", "ask"]]
     expected = {"kind": "ask", "job": "this-job", "phase": "refine", "serial": 5, "scalars": {"t": 2.0}}
     assert sites[0].asked[-1].head == expected
 
@@ -113,7 +117,7 @@ def test_every_message_has_an_end() -> None:
 def test_errors_are_those_of_the_one_that_was_asked(code: int, kind: type[Exception], said: str) -> None:
     grid = federation(*[Played(i) for i in range(3)])
     carrier = carrier_of(grid, seconds=0.1)
-    carrier.look_for(range(3))
+    carrier.start(range(3))
 
     def fails(*_: object) -> Message:
         raise FailedError(code, "boom")
@@ -128,7 +132,7 @@ def test_the_deadline_holds_and_late_answers_are_not_mixed_up(monkeypatch: pytes
     sites = [Played(i) for i in range(3)]
     grid = federation(*sites)
     carrier = carrier_of(grid, seconds=0.2)
-    carrier.look_for(range(3))
+    carrier.start(range(3))
     late = dict[str, Message]()
     prompt = grid.pull_messages
 
@@ -205,18 +209,59 @@ def test_a_site_that_is_away_keeps_its_node() -> None:
 
 
 def test_a_site_that_lost_the_job_is_told_before_it_is_asked_again() -> None:
-    sites = [Played(0), Played(1, started=False), Played(2)]
+    sites = [Played(0), Played(1), Played(2)]
     carrier = carrier_of(federation(*sites))
+    carrier.start(range(3))
+    sites[1].started = False
     answers = carrier.carry(CALL, [0, 1, 2])
     assert isinstance(answers[1], Vectors)
-    assert sites[1].kinds == ["hello", "ask", "start", "ask"]
-    assert sites[0].kinds == ["hello", "ask"]
+    assert sites[1].kinds == ["hello", "start", "ask", "start", "ask"]
+    assert sites[0].kinds == ["hello", "start", "ask"]
+    assert carrier.lost == [Absence(5, "refine", 1, "had lost its state and started afresh")]
+
+
+def test_a_site_that_was_never_told_the_job_is_told_before_it_is_asked_and_has_lost_nothing() -> None:
+    sites = [Played(0), Played(1, started=False)]
+    carrier = carrier_of(federation(*sites))
+    carrier.start([0])
+    assert isinstance(carrier.carry(CALL, [0, 1])[1], Vectors)
+    assert [site.kinds for site in sites] == [["hello", "start", "ask"]] * 2
+    assert carrier.lost == []
+
+
+@pytest.mark.parametrize("forgot", [True, False])
+def test_a_site_that_failed_is_not_sent_parameters_until_it_knows_the_job(*, forgot: bool) -> None:
+    sites = [Played(0), Played(1)]
+    grid = federation(*sites)
+    carrier = carrier_of(grid)
+    carrier.carry(replace(CALL, serial=4), [0, 1])
+    there = grid.nodes[99].app
+    grid.nodes[99].app = app_of(lambda _: Frame({"error": "Nobody listens.", "away": True}))
+    assert isinstance(carrier.carry(CALL, [0, 1])[1], AwayError)
+    grid.nodes[99].app, sites[1].started, seen = there, not forgot, len(sites[1].asked)
+    assert isinstance(carrier.carry(CALL, [1])[1], Vectors)
+    after = sites[1].asked[seen:]
+    assert [frame.head["kind"] for frame in after] == (["ask", "start", "ask"] if forgot else ["ask", "ask"])
+    assert not after[0].arrays
+    assert carrier.lost == ([Absence(5, "refine", 1, AFRESH)] if forgot else [])
+    seen = len(sites[1].asked)
+    carrier.carry(CALL, [1])
+    assert len(sites[1].asked) == seen + 1  # it is trusted again
+
+
+def test_before_the_second_question_there_is_no_state_to_lose() -> None:
+    sites = [Played(0)]
+    carrier = carrier_of(federation(*sites))
+    carrier.start([0])
+    sites[0].started = False
+    assert isinstance(carrier.carry(replace(CALL, serial=1), [0])[0], Vectors)
+    assert carrier.lost == []
 
 
 def test_refusals_are_the_sites_own_words() -> None:
     grid = federation(Played(0))
     carrier = carrier_of(grid)
-    carrier.look_for([0])
+    carrier.start([0])
     grid.nodes[100].app = app_of(lambda _: Frame({"error": "The vector `w` holds NaN."}))
     answer = carrier.carry(CALL, [0])[0]
     assert isinstance(answer, RefusedBySiteError)
@@ -255,6 +300,36 @@ def test_another_schema_is_a_misfit_and_another_number_none() -> None:
     assert "it has site 9" in str(missing[2])
 
 
+@pytest.mark.parametrize(
+    ("names", "fit"),
+    [
+        ({100: "site-0", 99: "site-1"}, {0, 1}),
+        ({100: "site-0", 99: "site-0"}, {0}),
+        ({100: "a", 99: ""}, {0, 1}),
+        ({99: "site-10"}, {0}),
+    ],
+)
+def test_a_node_has_the_site_that_it_is_registered_as(
+    names: dict[int, str], fit: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = federation(Played(0), Played(1))
+    monkeypatch.setattr(grid, "get_nodes", lambda: [NodeInfo(node_id=node, name=name) for node, name in names.items()])
+    carrier = carrier_of(grid)
+    assert set(carrier.look_for(range(2))) == {0, 1} - fit
+    assert len(carrier.misfits()) == 2 - len(fit)
+    if 1 not in fit:
+        assert f"The node 99 is registered as {names[99]} and has site 1" in carrier.misfits()[0]
+
+
+def test_who_claims_anothers_number_does_not_keep_the_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = federation(Played(1), Played(1))
+    named = [NodeInfo(node_id=100, name="site-1"), NodeInfo(node_id=99, name="site-0")]
+    monkeypatch.setattr(grid, "get_nodes", lambda: named)
+    carrier = carrier_of(grid)
+    assert carrier.look_for([1]) == {}
+    assert len(carrier.misfits()) == 1
+
+
 ODD: dict[str, tuple[dict[str, Any], dict[str, Array]]] = {
     "no scalars": ({}, {}),
     "scalars in a list": ({"scalars": [1]}, {}),
@@ -269,7 +344,7 @@ ODD: dict[str, tuple[dict[str, Any], dict[str, Array]]] = {
 def test_odd_answers_are_errors(head: dict[str, Any], arrays: dict[str, Array]) -> None:
     grid = federation(Played(0))
     carrier = carrier_of(grid)
-    carrier.look_for([0])
+    carrier.start([0])
     grid.nodes[100].app = app_of(lambda _: Frame(head, arrays))
     assert isinstance(carrier.carry(CALL, [0])[0], UnreadableError)
 
@@ -277,7 +352,7 @@ def test_odd_answers_are_errors(head: dict[str, Any], arrays: dict[str, Array]) 
 def test_numbers_that_are_not_finite_are_for_the_engine_to_judge() -> None:
     grid = federation(Played(0))
     carrier = carrier_of(grid)
-    carrier.look_for([0])
+    carrier.start([0])
     grid.nodes[100].app = app_of(lambda _: Frame({"scalars": {"gap": float("nan")}}, {}))
     answer = carrier.carry(CALL, [0])[0]
     assert isinstance(answer, Vectors)
@@ -287,7 +362,7 @@ def test_numbers_that_are_not_finite_are_for_the_engine_to_judge() -> None:
 def test_content_that_is_no_frame_is_an_error() -> None:
     grid = federation(Played(0))
     carrier = carrier_of(grid)
-    carrier.look_for([0])
+    carrier.start([0])
     grid.nodes[100].app = lambda m, _: Message(RecordDict({"rows": ConfigRecord({"x": 1})}), reply_to=m)
     assert isinstance(carrier.carry(CALL, [0])[0], UnreadableError)
 
@@ -303,7 +378,7 @@ def test_odd_greetings_are_no_sites(head: dict[str, Any]) -> None:
 def test_what_the_superlink_does_not_take_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = federation(*[Played(i) for i in range(3)])
     carrier = carrier_of(grid, seconds=30)
-    carrier.look_for(range(3))
+    carrier.start(range(3))
     usual = grid.push_messages
     monkeypatch.setattr(grid, "push_messages", lambda messages: [None, *list(usual(messages))[1:]])
     began = time.monotonic()
@@ -313,7 +388,7 @@ def test_what_the_superlink_does_not_take_is_not_waited_for(monkeypatch: pytest.
     assert isinstance(answers[2], Vectors)
 
 
-@pytest.mark.parametrize("call", ["push_messages", "pull_messages", "get_node_ids"])
+@pytest.mark.parametrize("call", ["push_messages", "pull_messages", "get_node_ids", "get_nodes"])
 def test_a_superlink_that_is_gone_is_said_to_be(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         msg = "connection refused"
@@ -328,7 +403,7 @@ def test_a_superlink_that_is_gone_is_said_to_be(call: str, monkeypatch: pytest.M
 def test_a_message_that_a_killed_node_took_with_it_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = federation(*[Played(i) for i in range(3)])
     carrier = carrier_of(grid, seconds=30)
-    carrier.look_for(range(3))
+    carrier.start(range(3))
 
     def silent(*_: object) -> Message:
         raise FailedError(SILENT)
@@ -360,7 +435,7 @@ def test_start_and_finish() -> None:
 def test_a_node_that_was_started_before_the_message_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = federation(Played(0))
     carrier = carrier_of(grid, seconds=0.5)
-    carrier.look_for([0])
+    carrier.start([0])
 
     def silent(*_: object) -> Message:
         raise FailedError(SILENT)

@@ -228,7 +228,7 @@ def test_a_node_that_is_refused_for_good_is_given_up(moved: Path) -> None:
 
 def test_services_are_those_scripts(moved: Path, tmp_path: Path) -> None:
     for part in ("master", "site-2"):
-        done = called(moved / part / "install-services.sh", str(tmp_path / "units"))
+        done = called(moved / part / "install-services.sh", str(tmp_path / "units"), F2CTO_ALLOW_ROOT="1")
         assert done.returncode == 0, done.stderr
         assert "daemon-reload" in done.stdout
     units = sorted((tmp_path / "units").iterdir())
@@ -242,6 +242,27 @@ def test_services_are_those_scripts(moved: Path, tmp_path: Path) -> None:
     if tool := shutil.which("systemd-analyze"):
         done = subprocess.run([tool, "verify", *map(str, units)], capture_output=True, text=True, check=False)  # noqa: S603
         assert "f2cto" not in done.stderr, done.stderr
+
+
+def test_services_of_the_machine_run_as_the_owner_of_the_folder(moved: Path, tmp_path: Path) -> None:
+    programs, said = moved.parent / "programs", tmp_path / "chown"
+    for name, body in {"id": "echo 0", "stat": "cat owner", "chown": f'echo "$@" > {said}'}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    script, units = moved / "site-2/install-services.sh", tmp_path / "units"
+    (moved / "site-2/owner").write_text("root")
+    refused = called(script, str(units))
+    assert refused.returncode == 1
+    assert "the services would run as root" in refused.stderr
+    assert not units.exists()
+    (moved / "site-2/owner").write_text("ann")
+    assert called(script, str(units)).returncode == 0
+    assert said.read_text() == f"-h ann: {moved / 'site-2/flwr'}\n"
+    for unit in units.iterdir():
+        assert "[Service]\nUser=ann\nEnvironment=" in unit.read_text()
+    (programs / "id").write_text("#!/bin/bash\necho 1000\n")
+    assert called(script, str(units)).returncode == 0
+    assert "User=" not in "".join(unit.read_text() for unit in units.iterdir())
 
 
 def test_a_schema_from_a_table_or_a_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

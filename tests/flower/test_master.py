@@ -264,8 +264,51 @@ def test_a_site_that_lost_everything_is_told_the_job_again(three: Federation, ex
     three.grid.before = Interrupt(serial, lose)
     of = short(three, exchanges, faults=CONTINUE)
     summary = run(of, three.grid)
-    assert summary["absences"] == []
+    noted = {"serial": serial, "phase": "refine", "worker": 2, "why": "had lost its state and started afresh"}
+    assert [dict(absence) | {"phase": "refine"} for absence in summary["absences"]] == [noted]
+    assert not any(row.get("absent") for row in rows(of))  # it took part
     assert len(site.coreset()) == 6
+
+
+def test_a_large_model_reaches_a_site_that_lost_everything(tmp_path: Path) -> None:
+    with federation(tmp_path, 2) as two:
+        site = two.sites[1]
+        kill = Interrupt(3, site.kill)
+
+        def tell(line: str) -> None:
+            if "iteration 3" in line:
+                shutil.rmtree(site.folder)
+                site.start()
+
+        two.grid.before = kill
+        of = short(two, 1, faults=CONTINUE | {"least": 1}, network={"hidden": [9000]})  # 2 x 0.68 M numbers, 5.4 MB
+        summary = run(of, two.grid, tell)
+    assert [row.get("absent", []) for row in rows(of)] == [[], [], [1], []]
+    assert [(a["serial"], a["why"].partition(" ")[0]) for a in summary["absences"]] == [(3, "The"), (4, "had")]
+
+
+def test_a_restarted_master_remembers_who_had_lost_its_state(three: Federation) -> None:
+    of, site = short(three, faults=CONTINUE), three.sites[2]
+
+    def lose() -> None:
+        site.kill()
+        shutil.rmtree(site.folder)
+        site.start()
+
+    first = Interrupt(3, lose)
+
+    def die(message: Message) -> None:
+        if frame_of(message.content).head.get("serial") == 4:
+            raise Kill.KilledError
+        first(message)
+
+    three.grid.before = die
+    with pytest.raises(Kill.KilledError):
+        run(of, three.grid)
+    three.grid.before = lambda _: None
+    summary = run(of, three.grid)
+    assert [(a["serial"], a["worker"]) for a in summary["absences"]] == [(3, 2)]
+    assert not any(row.get("absent") for row in rows(of))
 
 
 def test_a_killed_site_ends_a_run_that_is_to_stop(three: Federation) -> None:
@@ -308,7 +351,10 @@ def test_sites_that_have_not_finished_are_named_and_asked_again(three: Federatio
     three.grid.before = at_finish
     with pytest.raises(UnfinishedError, match=r"run again to ask them. Site 2: The site's process does not answer"):
         run(of, three.grid)
+    with pytest.raises(UnfinishedError):
+        run(of, three.grid)  # a master that never heard the site's greeting
     found = json.loads((of.out / "summary.json").read_text())["sites"]
+    assert found["2"]["samples"] == 60
     assert [found[str(i)]["kept"] for i in range(3)] == [6, 6, None]
     assert "does not answer" in found["2"]["why"]
     three.grid.before = lambda _: None

@@ -39,7 +39,8 @@ case $1 in
       unknown) printf '{"success": false, "error-message": "[code: 6] Run ID not found."}'; exit 0 ;;
       down) printf '{"success": false, "error-message": "Connection refused"}'; exit 1 ;;
     esac
-    printf '{"success": true, "runs": [{"status": "%s", "status-details": "%s"}]}' "${state%%|*}" "${state#*|}" ;;
+    printf '{"success": true, "runs": [{"run-id": "1", "status": "%s", ' "${state%%|*}"
+    printf '"status-details": "%s"}]}' "${state#*|}" ;;
 esac
 """
 
@@ -57,9 +58,9 @@ def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def go(master: Path, *states: str) -> int:
+def go(master: Path, *states: str, out: str = "out") -> int:
     (master / "states").write_text("".join(f"{state}\n" for state in states))
-    options = ["--settings", str(master / "settings.toml"), "--out", str(master.parent / "out")]
+    options = ["--settings", str(master / "settings.toml"), "--out", str(master.parent / out)]
     return main(["federation", "run", str(master.parent), *options])
 
 
@@ -97,6 +98,33 @@ def test_a_run_that_a_killed_master_left_is_gone_on_with(master: Path) -> None:
     gone = "finished:failed|No heartbeat received from the task"
     assert go(master, "running|", gone, "finished:completed|") == 0
     assert calls(master) == ["run", "ls", "ls", "ls", "run", "ls"]
+
+
+def test_a_second_job_does_not_begin_while_the_first_is_under_way(
+    master: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(master, "finished:failed|")
+    assert go(master, "running|", out="other") == 2
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert f"Run 1 is under way for {master.parent / 'out'}, and sites work at one job at a time; wait, or end" in said
+    assert "flwr.sh stop 1 here" in said
+    assert calls(master) == ["run", "ls", "ls"]
+    assert go(master, "finished:failed|", "finished:completed|", out="other") == 0
+    assert calls(master)[3:] == ["ls", "run", "ls"]
+
+
+def test_sites_without_a_coreset_are_named(master: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = master.parent / "out"
+    out.mkdir()
+    sites = {"0": {"samples": 9, "kept": 3}, "1": {"samples": 9, "kept": None, "why": "Nobody [listens]."}}
+    (out / "summary.json").write_text(json.dumps({"sites": sites}))
+    assert go(master, "finished:completed|") == 0
+    said = capsys.readouterr().out
+    assert "Site 1 has written no coreset: Nobody [listens].\nThe same command asks them again." in said
+    assert "Site 0" not in said
+    (out / "summary.json").write_text(json.dumps({"sites": {"0": sites["0"]}}))
+    assert go(master, "finished:completed|") == 0
+    assert "asks them again" not in capsys.readouterr().out
 
 
 def test_a_run_that_nobody_knows_any_more_is_started_anew(master: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from f2cto.constraints import L2Ball
 from f2cto.experiment import row
 from f2cto.federation.engine import Program, WorkerFailedError
 from f2cto.federation.faults import Faults, OnFailure
@@ -24,6 +25,7 @@ from f2cto.selectors.f2cto_private import PrivateProgram
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Proxy, Sharing, Weighting, WorkerWeights
 from f2cto.selectors.running import Here, Result, run
 from f2cto.trilevel.aggregation import Aggregation, Rule
+from f2cto.trilevel.master import Master, _weights
 from f2cto.trilevel.settings import Stopping
 from testing.garbage import GARBAGE, Spoiled
 from testing.shards import federation
@@ -75,6 +77,32 @@ def test_by_default_nothing_is_told_about_samples() -> None:
     ear = Listening(method().program())
     F2cto(SHORT, 100.0).lead(InProcess(ear, federation()).ask, federation()[0].model.own(), lambda _: None)
     assert not any("weight" in reply.scalars for _, reply in ear.heard)
+
+
+def test_nobody_can_outweigh_the_others_by_saying_so() -> None:
+    """Where workers count alike, what one says about its weight is not heeded."""
+    shards, w = federation(workers=5), federation()[0].model.own()
+    selector = method(exchanges=1, aggregation=Aggregation(Rule.MEDIAN))
+    once = replace(selector, settings=replace(selector.settings, stopping=Stopping(iterations=1)))
+    program = selector.program()
+
+    def honest(phase: str, message: Message) -> list[Message]:
+        return [program.run(phase, shard, program.start(shard), message)[1] for shard in shards]
+
+    def boasting(phase: str, message: Message) -> list[Message]:
+        first, *others = honest(phase, message)
+        return [Message({n: v + 100 for n, v in first.vectors.items()}, {**first.scalars, "weight": 1e12}), *others]
+
+    found, sound = (once.lead(ask, w, lambda _: None).w for ask in (boasting, honest))
+    assert float((found - sound).abs().max()) < 1
+
+
+def test_with_weights_of_their_own_one_counts_for_three_at_most_where_the_rule_is_to_be_robust() -> None:
+    told = [Message({}, {"weight": value}) for value in (10.0, 20.0, 1e12)]
+    how = Master(L2Ball(1.0), 0.1, Stopping(1), aggregation=Aggregation(Rule.TRIMMED), weighted=True)
+    assert _weights(told, how) == [10.0, 20.0, 60.0]
+    assert _weights(told, replace(how, aggregation=Aggregation())) == [10.0, 20.0, 1e12]
+    assert _weights(told, replace(how, weighted=False)) == [1.0, 1.0, 1.0]
 
 
 def ten() -> list[Shard]:

@@ -87,6 +87,8 @@ def start(arguments: list[str], tmp_path: Path) -> Iterator[Callable[[], Process
 
 def test_a_life(start: Callable[[], Process], arguments: list[str], job: Job, schema: Schema, tmp_path: Path) -> None:
     """Started, asked, killed, started again, asked the same, led to the end, ended; as if nothing had happened."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own").chmod(0o755)  # as it is after somebody else made it
     site, made, serial = start(), prepared(job, schema), 0
     assert site.ready == f"Site 0 is ready: 40 samples, 3 classes, listening at {tmp_path / 'run' / 's'}\n"
     assert stat.S_IMODE(site.path.stat().st_mode) == 0o600
@@ -119,6 +121,9 @@ def test_a_life(start: Callable[[], Process], arguments: list[str], job: Job, sc
     lines = [f"{row},{label},{weight:.9g}" for row, label, weight in rows]
     assert (tmp_path / "own" / "coreset.csv").read_text().splitlines() == ["row,label,weight", *lines]
 
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "own").iterdir()}
+    assert modes.keys() >= {"coreset.csv", "coreset.a-job.csv", "job.json", "state.safetensors"}
+    assert set(modes.values()) == {0o600}
     refused(arguments, "Another site is running with the folder")
     refused([*arguments, "--folder", str(tmp_path / "other")], "Another process is listening at")
     with site.connected():  # one that says nothing does not keep it
@@ -182,6 +187,10 @@ def make_noise(site: Process) -> None:
         (["--number", "-1"], "counts from 0"),
         (["--threads", "0"], "at least 1 thread"),
         (["--most", "0"], "Rules need 0 < most <= 1"),
+        (["--max-epsilon", "-1"], "a noise and an epsilon >= 0"),
+        (["--min-noise", "nan"], "a noise and an epsilon >= 0"),
+        (["--low", "1", "--high", "0"], "low < high"),
+        (["--low", "0.1"], "and the range is [0.1, 1]"),
         (["--allow", "everything"], "invalid choice: 'everything'"),
         (["--socket", "long/" * 40], "give a short path"),
         (["--socket", __file__], "is a file and no socket"),
@@ -192,7 +201,9 @@ def test_what_cannot_be_started(
 ) -> None:
     from f2cto.cli import main  # noqa: PLC0415
 
+    before = os.umask(0o022)
     assert main(["site", *arguments, *changes]) == 2
+    assert os.umask(before) == 0o022
     assert complaint in capsys.readouterr().err
 
 

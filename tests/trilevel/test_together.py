@@ -95,6 +95,18 @@ def test_a_worker_that_was_away_is_told_all_it_needs() -> None:
     assert all(torch.equal(a.vectors[name], b.vectors[name]) for name in ("w", "w_hat"))
 
 
+def test_with_two_exchanges_a_worker_that_was_away_starts_w_hat_from_w() -> None:
+    shard = federation(workers=1)[0]
+    program, w = F2cto(TWO, radius=100.0).program(), shard.model.own()
+    state, _ = program.run("refine", shard, program.start(shard), Message({"w": w}, {"t": 0.0}))
+    state, _ = program.run("update", shard, state, Message({"w_hat": w + 5}))
+    _, next_one = program.run("refine", shard, state, Message({"w": w}, {"t": 1.0}))
+    _, much_later = program.run("refine", shard, state, Message({"w": w}, {"t": 6.0}))
+    far = 5 * len(w) ** 0.5
+    assert float((next_one.vectors["w_hat"] - w).norm()) > 0.5 * far
+    assert float((much_later.vectors["w_hat"] - w).norm()) < 0.1 * far
+
+
 @pytest.mark.parametrize("sharing", [Sharing(), ONE], ids=["two", "one"])
 def test_a_master_goes_on_where_it_was_killed(sharing: Sharing) -> None:
     settings = replace(TWO, sharing=sharing)

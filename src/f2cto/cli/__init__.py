@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             chosen = _parser().parse_args(arguments)
             return int(chosen.run(chosen))
-        except (SettingsError, DataError) as error:
+        except (SettingsError, DataError, ImportError) as error:  # the last: an extra that is not installed
             return _fail(str(error), 2)
         except (OSError, ArithmeticError) as error:
             return _fail(str(error), 1)

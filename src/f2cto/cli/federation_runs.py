@@ -32,7 +32,10 @@ def add_to(parts: Any) -> None:  # noqa: ANN401  (argparse keeps the type to its
     parser.add_argument("--schema", type=Path, help="what all sites agreed on (default: schema.json of the master)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model, the history and the summary")
     parser.add_argument(
-        "--seconds", type=float, default=600.0, help="to wait for the sites to be there at the beginning (default: 600)"
+        "--seconds",
+        type=float,
+        default=600.0,
+        help="that a message may take, there and back and the work in between (default: 600)",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.set_defaults(run=run)
@@ -62,6 +65,7 @@ def run(chosen: argparse.Namespace) -> int:
                 return _told(console, out)
             console.print("It has ended before its time; going on with it.")
             number = ""
+        _refuse_a_second(link, out)
         number = link.begin(config)
         _remember(link.folder, out, number)
         return _ended(watched(link, number, out, Screen(console, settings)), console, out)
@@ -187,6 +191,15 @@ def _under_way(link: Link, out: Path) -> str:
     return found if status and not status.ended else ""
 
 
+def _refuse_a_second(link: Link, out: Path) -> None:
+    """A second job would make the sites drop the first, half done."""
+    others = {run: there for there, run in _remembered(link.folder).items() if there != str(out)}
+    for run in sorted(others.keys() & link.under_way() if others else ()):
+        stop = f"`{link.folder / 'flwr.sh'} stop {run} here`"
+        msg = f"Run {run} is under way for {others[run]}, and sites work at one job at a time; wait, or end it: {stop}."
+        raise SettingsError(msg)
+
+
 def _remember(folder: Path, out: Path, run: str) -> None:
     write_whole(folder / RUNS, (json.dumps(_remembered(folder) | {str(out): run}, indent=1) + "\n").encode())
 
@@ -201,8 +214,12 @@ def _remembered(folder: Path) -> dict[str, str]:
 def _told(console: Console, out: Path) -> int:
     summary = out / "summary.json"
     if summary.is_file():
-        found = json.loads(summary.read_text(encoding="utf-8"))
-        if missing := found.get("missing"):
-            console.print(f"Without an end: {missing}; the same command asks them again.", highlight=False)
+        sites = json.loads(summary.read_text(encoding="utf-8")).get("sites", {})
+        missing = {i: site for i, site in sites.items() if site.get("kept") is None}
+        for i, site in missing.items():
+            why = str(site.get("why", "it was not asked")).rstrip(".")
+            console.print(f"Site {i} has written no coreset: {why}.", highlight=False, markup=False)
+        if missing:
+            console.print("The same command asks them again.", highlight=False)
     console.print(f"Done: the model and the history are in {out}, the coresets at the sites.", highlight=False)
     return 0

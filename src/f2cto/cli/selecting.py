@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -234,6 +235,8 @@ class Screen:
         if self._folder:
             self._folder.write_coreset(kept)
             self._folder.write_model(selection.model)
+            if selection.absences:
+                self._folder.write_absences([asdict(absence) for absence in selection.absences])
 
     def on_draw(self, name: str) -> None:
         """Show one trained model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def is_pattern(source: str) -> bool:
     """Whether a source stands for several files."""
-    return has_magic(source)
+    return has_magic(source) and not Path(source).exists()
 
 
 def run(chosen: argparse.Namespace, settings: RunSettings) -> int:
@@ -30,29 +31,55 @@ def run(chosen: argparse.Namespace, settings: RunSettings) -> int:
     from f2cto.folder import RunFolder  # noqa: PLC0415
 
     paths = matching(settings)
-    if chosen.export:
-        msg = "--export writes rows of one file, and these stay where their workers are; see coreset.csv in --out."
-        raise SettingsError(msg)
-    folder = RunFolder(chosen.out, force=chosen.force) if chosen.out else None
-    if folder:
-        folder.write_settings(plain(settings))
+    check_heeded(chosen, settings)
+    folder: RunFolder | None = None
     console = Console(quiet=chosen.quiet)
     with console.status(f"starting {len(paths)} workers") as status:
 
+        def claimed() -> RunFolder | None:
+            """Claimed when the workers have answered for the first time: what cannot run overwrites nothing."""
+            if folder or not chosen.out:
+                return folder
+            new = RunFolder(chosen.out, force=chosen.force)
+            new.write_settings(plain(settings))
+            return new
+
         def on_round(last: Round) -> None:
+            nonlocal folder
             status.update(f"selecting: iteration {last.iteration}, gap {last.gap:.3g}")
+            folder = claimed()
             if folder:
                 folder.add_row(row(last))
 
         found = selected(paths, settings, on_round)
+        folder = claimed()  # a method that exchanges nothing has no rounds
     kept = sum(len(indices) for indices in found.indices)
     where = f"; {folder.path / 'coreset.csv'} lists them" if folder else ""
     if folder:
         write(folder, paths, found)
+        if found.absences:
+            folder.write_absences([asdict(absence) for absence in found.absences])
     console.print(f"{kept} samples of {len(paths)} files are worth keeping{where}.", highlight=False)
     for absence in found.absences:
         console.print(f"Worker {absence.worker} was missing in `{absence.phase}`: {absence.why}", highlight=False)
     return 0
+
+
+def check_heeded(chosen: argparse.Namespace, settings: RunSettings) -> None:
+    """Refuse what would be left unheeded."""
+    ignored = {
+        "--export": chosen.export,
+        "--json": chosen.json,
+        "--device": chosen.device,
+        "--threads": chosen.threads,
+        "--workers": chosen.workers,
+        "--partition": chosen.partition,
+        "--worker-column": chosen.worker_column,
+        "--fixed": settings.data.fixed,
+    }
+    if found := [name for name, value in ignored.items() if value]:
+        msg = f"Files that workers open themselves know no {', '.join(found)}; leave it out, or give one file."
+        raise SettingsError(msg)
 
 
 def matching(settings: RunSettings) -> list[str]:

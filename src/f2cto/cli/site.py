@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from f2cto.config import SettingsError
 if TYPE_CHECKING:
     from f2cto.federation.wire import Frame
     from f2cto.site.host import Site
+    from f2cto.site.rules import Rules
 
 EXAMPLES = """examples:
   f2cto site --data site.parquet --label y --schema schema.json --number 0 --socket run/site.sock --folder site
@@ -60,6 +62,14 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
     parser.add_argument(
         "--max-parameters", type=int, default=50_000_000, help="of a network (default: 50000000)", metavar="COUNT"
     )
+    parser.add_argument("--low", type=float, default=0.0, help="the least value of a feature (default: 0)")
+    parser.add_argument("--high", type=float, default=1.0, help="the largest value of a feature (default: 1)")
+    parser.add_argument(
+        "--max-epsilon", type=float, default=0.0, help="private jobs only, up to this in all", metavar="EPSILON"
+    )
+    parser.add_argument(
+        "--min-noise", type=float, default=0.0, help="private jobs only, of this noise multiplier", metavar="NOISE"
+    )
     parser.add_argument("--threads", type=int, help="threads to compute with (default: by the size of the work)")
     parser.set_defaults(run=run)
 
@@ -69,8 +79,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.number < 0 or (chosen.threads is not None and chosen.threads < 1):
         msg = "A site's number counts from 0, and it needs at least 1 thread; see `f2cto site --help`."
         raise SettingsError(msg)
-    chosen.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # checkpoints tell about the data
-    with claimed(chosen.folder), listening(chosen.socket) as server:
+    with for_owner_only(chosen.folder), claimed(chosen.folder), listening(chosen.socket) as server:
         site = opened(chosen)
         print(
             f"Site {site.number} is ready: {len(site.data):,} samples, {len(site.schema.classes)} classes, "
@@ -86,20 +95,32 @@ def opened(chosen: argparse.Namespace) -> Site:
     # Imported here because torch takes seconds, and `f2cto --help` needs none of it.
     from f2cto.site.host import Site  # noqa: PLC0415
     from f2cto.site.reading import read_site  # noqa: PLC0415
-    from f2cto.site.rules import Allowance, Rules  # noqa: PLC0415
     from f2cto.site.schema import read_schema  # noqa: PLC0415
     from f2cto.site.store import Store  # noqa: PLC0415
 
     schema = read_schema(chosen.schema)
-    try:
-        rules = Rules(frozenset(map(Allowance, chosen.allow)), chosen.most, chosen.max_parameters)
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
-    data = read_site(chosen.data, chosen.label, schema)
+    rules = rules_of(chosen)
+    data = read_site(chosen.data, chosen.label, schema, rules.range)
     site = Site(data, schema, chosen.number, Store(chosen.folder), rules)
     for note in (*data.notes, *site.notes):
         log(f"note: {note}")
     return site
+
+
+def rules_of(chosen: argparse.Namespace) -> Rules:
+    """What the owner allows."""
+    from f2cto.site.rules import Allowance, Rules  # noqa: PLC0415
+
+    try:
+        rules = Rules(frozenset(map(Allowance, chosen.allow)), chosen.most, chosen.max_parameters)
+        return replace(
+            rules,
+            range=replace(rules.range, low=chosen.low, high=chosen.high),
+            least_noise=chosen.min_noise,
+            most_epsilon=chosen.max_epsilon,
+        )
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def serve(server: socket.socket, site: Site, on_start: Callable[[Site], None]) -> None:
@@ -146,6 +167,22 @@ def threads_of(wanted: int | None) -> Callable[[Site], None]:
         torch.set_num_threads(wanted or hardware.threads(site.work))
 
     return set_threads
+
+
+@contextmanager
+def for_owner_only(folder: Path) -> Iterator[None]:
+    """Keep others from reading the folder, new or not, and whatever is written meanwhile: it tells about the data."""
+    before = os.umask(0o077)
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        except OSError as error:
+            msg = f"Cannot keep {folder} for its owner: {error.strerror or error}; give a --folder of your own."
+            raise SettingsError(msg) from error
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

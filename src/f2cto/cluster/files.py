@@ -18,6 +18,7 @@ from torch import nn
 from f2cto.attacks.base import Range
 from f2cto.cluster.fleet import HERE, RayFleet
 from f2cto.cluster.hosts import Cluster, Hosts
+from f2cto.config import SettingsError
 from f2cto.data.array_file import LABELS, SAMPLES, load_arrays
 from f2cto.data.dataset import LabelledData, as_labelled, check_range
 from f2cto.data.errors import DataError
@@ -153,6 +154,9 @@ def select_files(  # noqa: PLR0913  (as `select`)
         on_round: is told about every iteration as it ends.
 
     """
+    if not paths:
+        msg = "There are no files to select from; give one for each worker."
+        raise DataError(msg)
     valid = valid or Range()
     files = [File(str(path), label) for path in paths]
     hosts = Hosts(len(files), cluster)
@@ -163,7 +167,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
         flat = FlatModel(network)
         shards = [
             FileShard(file, classes, valid, {"size": k, "model": flat, "worker": i, "seed": seed, "balance": balance})
-            for i, (file, k) in enumerate(zip(files, coreset_sizes(size, [t.count for t in told]), strict=True))
+            for i, (file, k) in enumerate(zip(files, _sizes(size, told), strict=True))
         ]
         given = Given(flat.own(), valid, radius, balance)
         selector = make_selector(method, {} if settings is None else settings, given)
@@ -171,6 +175,13 @@ def select_files(  # noqa: PLR0913  (as `select`)
         return _selection(run(selector, shards, flat.own(), on_round, gather), network)  # type: ignore[arg-type]
     finally:
         hosts.close()
+
+
+def _sizes(size: float | Sequence[int], told: Sequence[Told]) -> list[int]:
+    try:
+        return coreset_sizes(size, [each.count for each in told])
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _selection(result: Result, network: nn.Module) -> Selection:
@@ -205,6 +216,8 @@ def all_told(hosts: Hosts, files: Sequence[File]) -> list[Told]:
     told = hosts.call({i: partial(tell, file) for i, file in enumerate(files)})
     for i, each in sorted(told.items()):
         if isinstance(each, Exception):
+            if str(each).startswith(f"{DataError.__name__}: "):  # raised elsewhere, and yet the user's to mend
+                raise DataError(str(each).removeprefix(f"{DataError.__name__}: ")) from each
             raise WorkerFailedError(i, "open", each) from each
     return [each for _, each in sorted(told.items()) if isinstance(each, Told)]
 

@@ -8,16 +8,19 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+import torch
+
 from f2cto.cluster.host import Origin
 from f2cto.cluster.hosts import Cluster, Hosts
-from f2cto.federation.engine import Traffic
+from f2cto.federation.engine import Traffic, WorkerFailedError
 from f2cto.federation.exchange import Exchange
-from f2cto.federation.faults import Absence, Faults
+from f2cto.federation.faults import Absence, Faults, OnFailure
 from f2cto.message import Message
 from f2cto.selectors.base import Coreset, Selector
 from f2cto.selectors.running import Gather
 
 HERE = Cluster()
+CORESET = "coreset"  # the last thing that workers are asked for
 
 
 class RayFleet:
@@ -75,8 +78,15 @@ class RayFleet:
         return self.exchange.ask(phase, message)
 
     def coresets(self, selector: Selector) -> list[Coreset]:
-        """What each worker keeps; nothing for one that was lost for good."""
-        return self._hosts.coresets(selector)
+        """What each worker keeps; nothing for one that was lost, unless the run is to stop at failures."""
+        found = self._hosts.coresets(selector)
+        for worker, error in sorted(found.items()):
+            if isinstance(error, Exception):
+                if self.exchange.faults.on_failure is OnFailure.STOP:
+                    raise WorkerFailedError(worker, CORESET, error) from error
+                self.absences.append(Absence(self.exchange.serial, CORESET, worker, str(error)))
+        nothing = Coreset(torch.empty(0, dtype=torch.long), torch.empty(0))
+        return [coreset if isinstance(coreset, Coreset) else nothing for _, coreset in sorted(found.items())]
 
 
 def ray_fleet(cluster: Cluster = HERE, faults: Faults | None = None) -> Gather:

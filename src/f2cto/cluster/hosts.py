@@ -89,15 +89,16 @@ class Hosts:
         replies = {i: unpacked(said, device) for i, said in told.items() if isinstance(said, Packed)}
         return {i: said for i, said in told.items() if i not in replies} | replies
 
-    def coresets(self, selector: Selector) -> list[Coreset]:
-        """What each worker keeps; nothing for one whose state is lost."""
+    def coresets(self, selector: Selector) -> dict[int, Coreset | Exception]:
+        """What each worker keeps, or why it is not known."""
         mine = self._grouped(range(self._workers))
         for process in mine:
             if self._actors[process] is None and self._cluster.folder:
                 self._started(process, again=True)
         asked = {p: self._actors[p].coresets.remote(selector) for p in mine if self._actors[p] is not None}
         found = self._told(asked, mine, STARTING)
-        return [c if isinstance(c := found.get(i), Coreset) else nothing() for i in range(self._workers)]
+        lost = ElsewhereError("its process died, and its state with it")
+        return {i: found.get(i, lost) for i in range(self._workers)}
 
     def close(self) -> None:
         """End the processes and leave the cluster."""
@@ -157,8 +158,3 @@ class Hosts:
 def processor_share(each: float, threads: int) -> float:
     """What of a processor a process asks for: as many as it has threads if there are enough, else a fraction."""
     return min(threads, math.floor(each)) if each >= 1 else max(1e-4, math.floor(each * 1e4) / 1e4)
-
-
-def nothing() -> Coreset:
-    """What a worker keeps that was lost."""
-    return Coreset(torch.empty(0, dtype=torch.long), torch.empty(0))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from f2cto.config import SettingsError
 from f2cto.federation.carrier import Call, Carrier
 from f2cto.federation.engine import Traffic, WorkerFailedError
-from f2cto.federation.faults import Absence, Faults, OnFailure, unusable
+from f2cto.federation.faults import Absence, Faults, OnFailure, UnusableReplyError, unusable
 from f2cto.message import Message
 
 
@@ -37,10 +37,12 @@ class Exchange:
 
     def __post_init__(self) -> None:
         """Refuse a policy that the method cannot follow."""
-        if self.faults.on_failure is OnFailure.CONTINUE and not self.entries:
-            msg = 'This method needs every worker in every round; use `on_failure = "stop"` or `"wait"`.'
-            raise SettingsError(msg)
         self._needed = self.faults.needed(self.carrier.workers)
+        if self._needed < self.carrier.workers and not self.entries:
+            msg = (
+                "This method needs every worker in every round; use `on_failure` = `stop`, or `wait` with `least = 0`."
+            )
+            raise SettingsError(msg)
         self._out: set[int] = set()  # who missed a phase and has to sit out until the next entry
         self.absences: list[Absence] = []
         self.traffic = Traffic(workers=self.carrier.workers)
@@ -56,9 +58,9 @@ class Exchange:
 
     def _collected(self, call: Call, to: Sequence[int]) -> dict[int, Message]:
         waits = self.faults.on_failure is OnFailure.WAIT
-        deadline = time.monotonic() + self.faults.patience
         replies, why = self._tried(call, to, {})
-        while waits and len(replies) < self._needed and time.monotonic() < deadline:
+        deadline = time.monotonic() + self.faults.patience  # from here on: an attempt alone may take as long
+        while waits and len(replies) < self._needed and time.monotonic() < deadline and _may_change(why):
             time.sleep(self.faults.pause)
             replies, why = self._tried(call, [i for i in to if i not in replies], replies)
         self._note(call, why)
@@ -76,7 +78,7 @@ class Exchange:
         replies = before | {i: a for i, a in answers.items() if isinstance(a, Message)}
         silent = [i for i in to if i not in replies]
         why = {i: a if isinstance(a := answers.get(i), Exception) else TimeoutError("no answer") for i in silent}
-        bad = unusable(replies, alike=bool(self.entries))
+        bad = unusable(replies, call.message, alike=bool(self.entries))
         for worker in answers.keys() & replies.keys():
             self.traffic.up.add(replies[worker])
         return {i: r for i, r in replies.items() if i not in bad}, why | bad
@@ -98,3 +100,8 @@ class Exchange:
             f"Only {answered} of {self.carrier.workers} workers answered `{call.phase}`, and {self._needed} are "
             f"needed; missing: {missing}. Worker {worker}: {error}"
         )
+
+
+def _may_change(why: dict[int, Exception]) -> bool:
+    """Whether it is of use to ask again: who was asked before repeats its answer, and a bad one stays bad."""
+    return not all(isinstance(error, UnusableReplyError) for error in why.values())

@@ -61,7 +61,7 @@ class UnusableReplyError(ValueError):
     """An answer that cannot be reckoned with."""
 
 
-def unusable(replies: Mapping[int, Message], *, alike: bool) -> dict[int, UnusableReplyError]:
+def unusable(replies: Mapping[int, Message], asked: Message, *, alike: bool) -> dict[int, UnusableReplyError]:
     """The replies that hold NaN or infinities, or, where all have to be `alike`, are of another shape than most.
 
     Where nobody has sent finite numbers no worker is to blame: the method diverged, and its master says so.
@@ -70,9 +70,13 @@ def unusable(replies: Mapping[int, Message], *, alike: bool) -> dict[int, Unusab
     found = {} if len(broken) == len(replies) else broken
     if alike and len(replies) > 1:
         shapes = {i: _shape(reply) for i, reply in replies.items()}
-        usual = Counter(shapes.values()).most_common(1)[0][0]
+        counts, wanted = Counter(shapes.values()), {v.shape for v in asked.vectors.values()}
+        # Of shapes that are as frequent, that with vectors like those which were sent is more likely to be meant.
+        usual = max(counts, key=lambda shape: (counts[shape], sum(torch.Size(size) in wanted for _, size in shape[0])))
         odd = {i: shape for i, shape in shapes.items() if shape != usual}
-        found |= {i: UnusableReplyError(f"sent {_said(s)}, and most sent {_said(usual)}") for i, s in odd.items()}
+        found = {
+            i: UnusableReplyError(f"sent {_said(s)}, and most sent {_said(usual)}") for i, s in odd.items()
+        } | found
     return found
 
 
@@ -82,17 +86,18 @@ def _not_finite(reply: Message) -> str:
         if vector.numel() and not all(math.isfinite(float(end)) for end in torch.aminmax(vector)):
             return f"NaN or infinite numbers in `{name}`"
     for name, value in reply.scalars.items():
-        if not math.isfinite(value):
+        if not math.isfinite(value) or (name == "weight" and value <= 0):
             return f"{value} for `{name}`"
     return ""
 
 
-Shape = tuple[tuple[str, tuple[int, ...]], ...]
+Shape = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[str, ...]]  # of the vectors, and the scalars' names
 
 
 def _shape(reply: Message) -> Shape:
-    return tuple(sorted((name, tuple(vector.shape)) for name, vector in reply.vectors.items()))
+    return tuple(sorted((name, tuple(v.shape)) for name, v in reply.vectors.items())), tuple(sorted(reply.scalars))
 
 
 def _said(shape: Shape) -> str:
-    return ", ".join(f"{name} of length {'x'.join(map(str, size))}" for name, size in shape) or "no vectors"
+    vectors = ", ".join(f"{name} of length {'x'.join(map(str, size))}" for name, size in shape[0]) or "no vectors"
+    return f"{vectors} and {'the numbers ' + ', '.join(shape[1]) if shape[1] else 'no numbers'}"

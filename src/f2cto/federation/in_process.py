@@ -26,6 +26,7 @@ class InProcess(Generic[Shard, State]):
         """Start one worker per shard."""
         self._program, self._shards = program, tuple(shards)
         self.states: list[State] = [program.start(shard) for shard in self._shards]
+        self._last: dict[int, tuple[int, Message]] = {}  # each worker's last answer, and to which question
         self._exchange = Exchange(self, faults or Faults(), getattr(program, "entries", ()))
 
     @property
@@ -52,9 +53,12 @@ class InProcess(Generic[Shard, State]):
         return {worker: self._answer(worker, call) for worker in to}
 
     def _answer(self, worker: int, call: Call) -> Message | Exception:
+        serial, last = self._last.get(worker, (0, Message()))
+        if serial == call.serial:
+            return last
         try:
             state, reply = self._program.run(call.phase, self._shards[worker], self.states[worker], call.message)
         except Exception as error:  # noqa: BLE001  (whatever it is, the policy decides what becomes of it)
             return error
-        self.states[worker] = state
+        self.states[worker], self._last[worker] = state, (call.serial, reply)
         return reply

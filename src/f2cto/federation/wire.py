@@ -57,7 +57,7 @@ def unpack(data: bytes) -> Frame:
         (length,) = struct.unpack_from("<I", data)
         header = json.loads(data[4 : 4 + length].decode())
         head, listed = dict(header["head"]), [_listed(entry) for entry in header["arrays"]]
-    except (struct.error, ValueError, KeyError, TypeError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
         msg = f"This is no frame: its header cannot be read ({error})."
         raise WireError(msg) from error
     arrays, at = dict[str, Array](), 4 + length
@@ -67,7 +67,11 @@ def unpack(data: bytes) -> Frame:
         if end > len(data):
             msg = f"The frame ends before its array `{name}` does."
             raise WireError(msg)
-        arrays[name] = np.frombuffer(data, dtype, count, at).reshape(shape).astype(dtype.newbyteorder("="))
+        try:
+            arrays[name] = np.frombuffer(data, dtype, count, at).reshape(shape).astype(dtype.newbyteorder("="))
+        except (ValueError, OverflowError) as error:
+            msg = f"The frame's array `{name}` has a shape that no array can have ({error})."
+            raise WireError(msg) from error
         at = end
     if at != len(data):
         msg = f"The frame has {len(data) - at} bytes after its last array."

@@ -8,8 +8,12 @@ from torch import Tensor
 
 from f2cto.federation.carrier import Call
 from f2cto.federation.engine import Program
-from f2cto.federation.snapshots import flattened, rebuilt
+from f2cto.federation.snapshots import SnapshotError, flattened, rebuilt
 from f2cto.message import Message
+
+
+class MissedError(RuntimeError):
+    """A question that only those can answer who know the ones before it."""
 
 
 class Worker:
@@ -23,7 +27,12 @@ class Worker:
 
     def answer(self, call: Call) -> Message:
         """The reply; the state moves on only if there is one."""
-        if call.serial != self.serial or call.serial == 0:
+        entries = getattr(self._program, "entries", ())
+        if call.serial > self.serial + 1 and call.phase not in entries:
+            where = f"; it can join again at {' or '.join(entries)}" if entries else ""
+            msg = f"This worker has answered question {self.serial} last and cannot answer {call.serial} now{where}."
+            raise MissedError(msg)
+        if call.serial != self.serial:
             self.state, self._last = self._program.run(call.phase, self._shard, self.state, call.message)
             self.serial = call.serial
         return self._last
@@ -36,8 +45,10 @@ class Worker:
     def restore(self, snapshot: dict[str, Tensor]) -> None:
         """Go on from where a snapshot was taken."""
         self.state = rebuilt(self.state, snapshot, "state")
-        found = {name.split(".", 2)[1]: name for name in snapshot if name.startswith("answered.")}
-        self.serial = int(snapshot[found["serial"]])
+        if "answered.serial" not in snapshot:
+            msg = "The snapshot does not say which question was answered last; start the worker afresh."
+            raise SnapshotError(msg)
+        self.serial = int(snapshot["answered.serial"])
         self._last = Message(_under(snapshot, "answered.vectors."), _scalars(snapshot, "answered.scalars."))
 
 

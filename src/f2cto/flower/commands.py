@@ -61,6 +61,11 @@ class Link:
             raise
         return Status(run, runs[0]["status"], runs[0].get("status-details") or "") if runs else None
 
+    def under_way(self) -> set[str]:
+        """The runs that have not ended."""
+        runs = self.ask("ls", CONNECTION).get("runs", [])
+        return {str(run["run-id"]) for run in runs if not Status("", run["status"]).ended}
+
     def log(self, run: str) -> str:
         """What the run's master said so far."""
         return self._called("log", run, CONNECTION, "--show").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +12,17 @@ from typing import Any, TypeGuard
 import torch
 
 from f2cto.federation.carrier import Answers, Call
+from f2cto.federation.faults import Absence
 from f2cto.federation.wire import Frame
 from f2cto.flower.post import LostNodeError, Post, RefusedBySiteError, Reply, UnreadableError
 from f2cto.message import Message
 from f2cto.site.job import Job, job_text
 
+NAME = re.compile(r"site-\d+")  # as register-sites.sh gives them; others say nothing
 GREETING = Frame({"kind": "hello"})
 GREETING_SECONDS = 60.0  # for an answer to it
 UNKNOWN_JOB = "send `start` first"  # in what a site says that has lost its job, or never had it
+AFRESH = "had lost its state and started afresh"
 
 
 class MisfitError(ValueError):
@@ -41,6 +45,9 @@ class GridCarrier:
     Sites are found by asking nodes for their numbers: in the beginning, and whenever one is missing, because a node may
     come back as another. Nodes that have answered for one of the job's sites are not asked again while they answer.
 
+    A site that does not know the job has no room for a large model's parameters and refuses them unread. So sites are
+    told of the job before they are asked: those that were not told yet, and those that failed and have forgotten it.
+
     Args:
         post: sends requests to nodes.
         job: what the sites are to work on.
@@ -54,7 +61,10 @@ class GridCarrier:
         self._nodes: dict[int, int] = {}  # by the number of the site
         self._asked: dict[int, float] = {}  # when nodes that are none of the job's were greeted
         self._strange: dict[int, Exception] = {}  # and what came of it
+        self._begun: set[int] = set()  # the sites that were told of the job
+        self._ready: set[int] = set()  # those that have not failed since
         self.samples: dict[int, int] = {}  # by the number of the site
+        self.lost: list[Absence] = []  # who took part, but without what it had known
 
     @property
     def workers(self) -> int:
@@ -63,19 +73,24 @@ class GridCarrier:
 
     def carry(self, call: Call, to: Sequence[int]) -> Answers:
         """Put a question to some sites; one that does not know the job is told about it first."""
+        away = self._prepared(call, [i for i in to if i not in self._ready])
         head = {"kind": "ask", "job": self._job.id, "phase": call.phase, "serial": call.serial}
         vectors = {name: vector.detach().cpu().numpy() for name, vector in call.message.vectors.items()}
         question = Frame(head | {"scalars": dict(call.message.scalars)}, vectors)
-        answers = self.request(question, to)
+        answers = away | self.request(question, [i for i in to if i not in away])
         if forgetful := [i for i, answer in answers.items() if _knows_no_job(answer)]:
-            started = self.start(forgetful)
-            answers |= {i: reply for i, reply in started.items() if isinstance(reply, Exception)}
-            answers |= self.request(question, [i for i in forgetful if isinstance(started[i], Frame)])
+            away = self._told(call, forgetful)
+            answers |= away | self.request(question, [i for i in forgetful if i not in away])
+        self._ready |= {i for i, answer in answers.items() if isinstance(answer, Frame)}
         return {i: _message(answer) if isinstance(answer, Frame) else answer for i, answer in answers.items()}
 
     def start(self, to: Sequence[int]) -> dict[int, Reply]:
         """Tell sites about the job; those that are at it already go on."""
-        return self.request(Frame({"kind": "start", "job": job_text(self._job)}), to)
+        replies = self.request(Frame({"kind": "start", "job": job_text(self._job)}), to)
+        told = {i for i, reply in replies.items() if isinstance(reply, Frame)}
+        self._begun |= told
+        self._ready |= told
+        return replies
 
     def finish(self, to: Sequence[int]) -> dict[int, Reply]:
         """Let sites write what they selected; they tell how many samples that are."""
@@ -89,7 +104,25 @@ class GridCarrier:
         for i, answer in answers.items():
             if isinstance(answer, LostNodeError):
                 del self._nodes[i]
-        return answers | missing
+        answers |= missing
+        self._ready -= {i for i, answer in answers.items() if isinstance(answer, Exception)}
+        return answers
+
+    def _prepared(self, call: Call, to: Sequence[int]) -> dict[int, Reply]:
+        """See to it that sites know the job; why those do not that cannot be asked now."""
+        # A question without a phase is refused by all: by those that have lost the job because of that.
+        probe = Frame({"kind": "ask", "job": self._job.id})
+        said = self.request(probe, [i for i in to if i in self._begun])
+        untold = [i for i in to if i not in said or _knows_no_job(said[i])]
+        return {i: why for i, why in said.items() if isinstance(why, ConnectionError)} | self._told(call, untold)
+
+    def _told(self, call: Call, to: Sequence[int]) -> dict[int, Reply]:
+        """Tell sites about the job that do not know it, and note who did; why it was in vain with some."""
+        knew = self._begun.intersection(to)
+        failed: dict[int, Reply] = {i: r for i, r in self.start(to).items() if isinstance(r, Exception)}
+        if call.serial > 1:
+            self.lost += [Absence(call.serial, call.phase, i, AFRESH) for i in sorted(knew - failed.keys())]
+        return failed
 
     def look_for(self, sites: Iterable[int]) -> dict[int, Exception]:
         """Why each of the sites that cannot be found cannot; nodes are greeted only if there are such."""
@@ -110,10 +143,10 @@ class GridCarrier:
         due = sorted(node for node in strangers if now - self._asked.get(node, -math.inf) >= self._pause)
         answers = self._post.sent(dict.fromkeys(due, GREETING), min(GREETING_SECONDS, self._post.seconds))
         self._asked |= dict.fromkeys(due, now)
-        greeted = list[Greeted]()
+        greeted, names = list[Greeted](), self._post.names() if answers else {}
         for node, answer in answers.items():
             try:
-                greeted.append(_greeted(node, answer))
+                greeted.append(_greeted(node, names.get(node, ""), answer))
             except (ConnectionError, ValueError) as error:
                 self._strange[node] = error
         for site in greeted:
@@ -136,15 +169,20 @@ class GridCarrier:
             )
         else:
             self._nodes[site.number], self.samples[site.number] = site.node, site.samples
+            self._ready.discard(site.number)
 
 
-def _greeted(node: int, answer: Reply) -> Greeted:
+def _greeted(node: int, name: str, answer: Reply) -> Greeted:
+    """What a site said of itself. The name was registered with its node's key: who has it can be no other site."""
     if isinstance(answer, Exception):
         raise answer
     number, samples, schema = (answer.head.get(key) for key in ("number", "samples", "schema"))
     if not _count(number) or not _count(samples) or not isinstance(schema, str):
         msg = "its site introduced itself with something else than a number, its samples and its schema"
         raise UnreadableError(msg)
+    if NAME.fullmatch(name) and name != f"site-{number}":
+        msg = f"The node {node} is registered as {name} and has site {number}; start each site from its own folder."
+        raise MisfitError(msg)
     return Greeted(node, number, samples, schema)
 
 

@@ -202,8 +202,8 @@ INSECURE = "This federation is **insecure**: nothing is encrypted, and any proce
 
 
 def _unit(what: str, script: str) -> File:
-    # The folder and the programs' place are filled in where it is installed.
-    return _filled("unit.service", {"WHAT": what, "SCRIPT": script, "FOLDER": "@FOLDER@", "BIN": "@BIN@"})
+    later = {name: f"@{name}@" for name in ("FOLDER", "BIN", "USER")}  # are filled in where it is installed
+    return _filled("unit.service", {"WHAT": what, "SCRIPT": script} | later)
 
 
 def _filled(name: str, values: Mapping[str, str]) -> File:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from f2cto.federation.exchange import Exchange
+from f2cto.federation.faults import Absence
+from f2cto.flower.grid import AFRESH
 from f2cto.flower.master_folder import Account, MasterFolder, Replies
 from f2cto.message import Message
 from f2cto.selectors.base import OnRound
@@ -20,9 +22,9 @@ class Ledger:
     hears of it, the first cannot be asked again. Its answers are kept for that.
     """
 
-    def __init__(self, folder: MasterFolder, exchange: Exchange, on_round: OnRound) -> None:
-        """Go on where the folder says."""
-        self._folder, self._exchange = folder, exchange
+    def __init__(self, folder: MasterFolder, exchange: Exchange, on_round: OnRound, lost: list[Absence]) -> None:
+        """Go on where the folder says; `lost` gets those that took part without what they had known."""
+        self._folder, self._exchange, self._lost = folder, exchange, lost
         self._attended = Attended(exchange, on_round)
         found = folder.progress()
         self.start = found[0] if found else None
@@ -55,10 +57,11 @@ class Ledger:
     def account(self) -> Account:
         """What the engine has counted, this run and before."""
         traffic = self._exchange.traffic
-        absences = (*self._earlier, *self._exchange.absences)
+        absences = (*self._earlier, *self._exchange.absences, *self._lost)
         return Account(self._exchange.serial, traffic.down, traffic.up, absences)
 
     def _restore(self, account: Account) -> None:
         self._exchange.serial = account.serial
         self._exchange.traffic.down, self._exchange.traffic.up = account.down, account.up
-        self._exchange.absences.extend(account.absences[len(self._earlier) :])
+        for absence in account.absences[len(self._earlier) :]:
+            (self._lost if absence.why == AFRESH else self._exchange.absences).append(absence)

@@ -110,7 +110,7 @@ def led(folder: MasterFolder, orders: Orders, carrier: GridCarrier, made: Prepar
 
     program, faults = made.selector.program(), orders.settings.federation.faults
     exchange = Exchange(carrier, faults, getattr(program, "entries", ()))
-    ledger = Ledger(folder, exchange, on_round)
+    ledger = Ledger(folder, exchange, on_round, carrier.lost)
     folder.write_rows([row(last) for last in ledger.start.history] if ledger.start else [])
     assembled(carrier, faults, tell)
     began = time.monotonic()
@@ -186,7 +186,7 @@ def finished(folder: MasterFolder, carrier: GridCarrier, faults: Faults, summary
         replies = carrier.finish(left)
         why = {i: reply for i, reply in replies.items() if isinstance(reply, Exception)}
         for i, reply in replies.items():
-            sites[str(i)] = {"samples": carrier.samples.get(i), **_kept(reply)}
+            sites[str(i)] = {"samples": carrier.samples.get(i, sites[str(i)]["samples"]), **_kept(reply)}
         folder.write_summary(summary)
         hopeless = all(isinstance(error, RefusedBySiteError) for error in why.values())
         if hopeless or faults.on_failure is not OnFailure.WAIT or time.monotonic() >= deadline:

@@ -64,6 +64,13 @@ class Post:
         except HTTPError as error:
             raise _unreachable(error) from error
 
+    def names(self) -> dict[int, str]:
+        """The names that connected nodes were registered with; empty where they have none."""
+        try:
+            return {node.node_id: node.name for node in self.grid.get_nodes()}
+        except HTTPError as error:
+            raise _unreachable(error) from error
+
     def sent(self, requests: Mapping[int, Frame], seconds: float = 0.0) -> dict[int, Reply]:
         """What each node answered, or why it did not; `seconds` other than usual may be given."""
         seconds = seconds or self.seconds

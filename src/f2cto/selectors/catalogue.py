@@ -48,7 +48,10 @@ class Method:
 
 
 def _f2cto(change: Callable[[F2ctoSettings], F2ctoSettings], settings: F2ctoSettings, given: Given) -> F2cto:
-    changed = change(settings)
+    try:
+        changed = change(settings)
+    except ValueError as error:  # settings that are sound, but not with what the variant changes
+        raise SettingsError(str(error)) from error
     return F2cto(changed, parameter_radius(changed, given.w), given.valid)
 
 

@@ -18,7 +18,7 @@ from f2cto.message import Ask, Message
 from f2cto.privacy import spent
 from f2cto.selectors.base import Coreset, OnRound, Shard
 from f2cto.selectors.f2cto_private import PrivateProgram
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Sharing, WorkerWeights
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, WorkerWeights
 from f2cto.selectors.f2cto_stages import Stages, Team, blocks_of
 from f2cto.selectors.greedy_match import greedy_match
 from f2cto.selectors.quotas import in_turn
@@ -71,6 +71,7 @@ class F2cto:
             local_rounds=s.local_rounds,
             aggregation=s.sharing.aggregation,
             together=s.sharing.exchanges == 1,
+            weighted=s.sharing.weights is WorkerWeights.SAMPLES,
             told=self._told,
         )
 
@@ -131,7 +132,7 @@ class CoresetProgram:
         """
         s = self._settings
         alone = s.local_rounds > 1 or s.perturbation.form is not Form.EXACT or s.perturbation.start is Start.RANDOM
-        alone = alone or s.sharing != Sharing(exchanges=s.sharing.exchanges)
+        alone = alone or not s.sharing.usual
         if alone or not self._together or len(shards) == 1 or len({shard.size for shard in shards}) > 1:
             return None
         return Team(tuple(shards))

@@ -147,10 +147,15 @@ class WorkerWeights(StrEnum):
 class Sharing:
     """What workers send, and what the master makes of it."""
 
-    exchanges: int = 2  # an iteration; 1: w and w^ travel in one message, and the result is the same
+    exchanges: int = 2  # an iteration; 1: w and w^ travel in one message, with the same result if local_rounds = 1
     weights: WorkerWeights = WorkerWeights.EQUAL
     aggregation: Aggregation = field(default_factory=Aggregation)
     privacy: Privacy = field(default_factory=Privacy)
+
+    @property
+    def usual(self) -> bool:
+        """Whether plain means are taken of plain vectors, in however many exchanges."""
+        return self == Sharing(exchanges=self.exchanges)
 
     def __post_init__(self) -> None:
         """Refuse other numbers of exchanges than there are."""

@@ -57,6 +57,10 @@ class Fleet(Protocol):
         """What each worker keeps; nothing for one that was lost for good."""
         ...
 
+    def close(self) -> object:
+        """Let the workers go."""
+        ...
+
 
 Gather = Callable[[Selector, Sequence[Shard]], Fleet]  # makes workers of shards
 
@@ -80,6 +84,9 @@ class Here:
         """Who was missing when."""
         return self._engine.exchange.absences if isinstance(self._engine, InProcess) else []
 
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
     def coresets(self, selector: Selector) -> list[Coreset]:
         """What each worker keeps."""
         return [selector.coreset(shard, state) for shard, state in zip(self._shards, self._engine.states, strict=True)]
@@ -94,10 +101,13 @@ def run(
 ) -> Result:
     """Run a selector on workers of the user's own, in this process unless told otherwise."""
     fleet = gather(selector, shards)
-    attended = Attended(fleet, on_round)
-    solution = selector.lead(fleet.ask, w, attended)
-    solution = replace(solution, history=tuple(attended.marked(r) for r in solution.history))
-    return Result(fleet.coresets(selector), solution, fleet.traffic, fleet.absences)
+    try:
+        attended = Attended(fleet, on_round)
+        solution = selector.lead(fleet.ask, w, attended)
+        solution = replace(solution, history=tuple(attended.marked(r) for r in solution.history))
+        return Result(fleet.coresets(selector), solution, fleet.traffic, fleet.absences)
+    finally:
+        fleet.close()
 
 
 class Attended:

@@ -30,11 +30,12 @@ from f2cto.federation.wire import DTYPES, Array, Frame
 from f2cto.federation.worker import Worker
 from f2cto.message import Message
 from f2cto.selectors.base import Shard
+from f2cto.site.budget import Price, check_budget, price
 from f2cto.site.job import Job, Prepared, job_from_text, job_text, prepared
 from f2cto.site.reading import SiteData
 from f2cto.site.rules import RefusedError, Rules, check_answer, check_job, check_question
 from f2cto.site.schema import Schema
-from f2cto.site.store import Store, StoreError
+from f2cto.site.store import Charge, Store, StoreError
 
 
 @dataclass
@@ -46,6 +47,7 @@ class Running:
     shard: Shard
     worker: Worker
     entries: tuple[str, ...]  # the phases at which a worker that missed others may join again
+    price: Price | None = None  # what its answers cost, where the site has a bound
     kept: int = 0  # the serial number of the last answer that a restart would know
     lost: bool = False  # whether a checkpoint could not be used
 
@@ -106,6 +108,7 @@ class Site:
         job = job_from_text(request.head.get("job"))
         if self._running is None or self._running.job.id != job.id:
             running = self._made(job)
+            self._charge(running)
             self.store.begin({"text": job_text(job), **self._about(job)})
             self._running = running
         elif job != self._running.job:
@@ -118,6 +121,10 @@ class Site:
         call = _call(request)
         worker, size = running.worker, running.made.model.size
         check_question(call.message, running.job, size)
+        # Each number is answered once, so that the last one bounds how many answers there are.
+        if running.price and call.serial > running.price.answers:
+            msg = f"This site gives the {running.price.answers} answers that the job's iterations need, and no more."
+            raise RefusedError(msg)
         ahead = call.serial - worker.serial  # below 0: a question of long ago that was lost on its way until now
         if ahead < 0 or (ahead > 1 and call.phase not in running.entries):
             where = f"; it can join again at {' or '.join(running.entries)}" if running.entries else ""
@@ -157,14 +164,19 @@ class Site:
             msg = f"The job is for {job.workers} sites, counted from 0, and this one is number {self.number}."
             raise RefusedError(msg)
         size = check_job(job, self.schema, len(self.data), self.rules)
-        x, slack = self.data.samples.x, 1e-6 * (job.range.high - job.range.low)
-        if float(x.min()) < job.range.low - slack or float(x.max()) > job.range.high + slack:
-            msg = f"This site has features outside the job's range [{job.range.low:g}, {job.range.high:g}]."
-            raise RefusedError(msg)
         made = prepared(job, self.schema)
-        shard = Shard(x, self.data.samples.y, size, made.model, self.number, job.seed, job.balance)
+        cost, samples = price(made.selector, self.rules), self.data.samples
+        shard = Shard(samples.x, samples.y, size, made.model, self.number, job.seed, job.balance)
         program = made.selector.program()
-        return Running(job, made, shard, Worker(program, shard), tuple(getattr(program, "entries", ())))
+        return Running(job, made, shard, Worker(program, shard), tuple(getattr(program, "entries", ())), cost)
+
+    def _charge(self, running: Running) -> None:
+        """Put down what a job that begins may cost, before anything of it is answered."""
+        if running.price:
+            former = self.store.charges()
+            check_budget(running.price, [charge.epsilon for charge in former], self.rules)
+            digest = self._about(running.job)["job"]
+            self.store.write_charges([*former, Charge(digest, running.price.epsilon, self.rules.delta)])
 
     def _about(self, job: Job) -> dict[str, str]:
         """What a checkpoint must belong to."""
@@ -186,12 +198,16 @@ class Site:
             return
         job = job_from_text(found.get("text"))
         running, about = self._made(job), self._about(job)
+        if running.price and about["job"] not in {charge.job for charge in self.store.charges()}:
+            msg = f"What job `{job.id}` costs is not in {self.store.folder}: it was begun without a bound on epsilon."
+            raise RefusedError(msg)
         try:
             if {key: found.get(key) for key in about} != about:
                 msg = "The folder's job was begun with other data or by another site."
                 raise StoreError(msg)  # noqa: TRY301  (all that cannot be used is set aside alike)
             self._restore(running, about)
         except (StoreError, SnapshotError, RefusedError, KeyError, ValueError, RuntimeError) as error:
+            self._charge(running)  # first: where it is refused, all stays as it is
             there = self.store.set_aside()
             self.store.begin({"text": job_text(job), **about})
             running = self._made(job)

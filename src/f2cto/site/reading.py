@@ -12,6 +12,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from f2cto.attacks.base import Range
 from f2cto.data.array_file import LABELS, SAMPLES, load_arrays
 from f2cto.data.cells import Kind, words
 from f2cto.data.dataset import LabelledData, as_labelled
@@ -20,6 +21,8 @@ from f2cto.data.image_folder import read_images
 from f2cto.data.labels import missing
 from f2cto.data.tables import guessed, label_column, read_table, require, typed
 from f2cto.site.schema import ColumnSchema, Schema
+
+UNIT = Range()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +47,21 @@ class SiteData:
         return found.hexdigest()
 
 
-def read_site(path: Path, label: str | None, schema: Schema) -> SiteData:
-    """A table, an .npz file or a folder of images; what does not fit the schema is an error."""
-    if schema.columns:
-        return _from_table(path, label, schema)
+def read_site(path: Path, label: str | None, schema: Schema, valid: Range = UNIT) -> SiteData:
+    """A table, an .npz file or a folder of images; what does not fit the schema or the range is an error."""
+    data = _from_table(path, label, schema) if schema.columns else _of_shape(path, label, schema)
+    low, high = float(data.samples.x.min()), float(data.samples.x.max())
+    slack = 1e-6 * (valid.high - valid.low)
+    if low < valid.low - slack or high > valid.high + slack:
+        msg = (
+            f"The features of {path} reach from {low:g} to {high:g}, and the range is [{valid.low:g}, {valid.high:g}]; "
+            "scale them, or give the range that all sites agreed on with --low and --high."
+        )
+        raise DataError(msg)
+    return data
+
+
+def _of_shape(path: Path, label: str | None, schema: Schema) -> SiteData:
     data = _from_images(path, schema) if path.is_dir() else _from_arrays(path, label or LABELS, schema)
     shape = tuple(data.samples.x.shape[1:])
     if shape != schema.shape:

@@ -1,12 +1,18 @@
-"""What a site allows: which methods, how large a job, and what may be in an answer."""
+"""What a site allows: which methods, how large a job, how private, and what may be in an answer.
+
+A refusal says what the site was started with and how many samples it has, which `hello` tells anyway, and nothing else
+of the data.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from f2cto.attacks.base import Range
 from f2cto.config import flat
 from f2cto.message import Message
 from f2cto.selection import coreset_sizes
@@ -42,11 +48,18 @@ class Rules:
     most: float = 0.5  # the largest share of its samples that a site keeps
     parameters: int = 50_000_000  # of a network
     count: int = 10_000  # the largest whole number in a method's settings: iterations, steps, draws
+    range: Range = field(default_factory=Range)  # of features; what is fixed in it is the job's affair
+    least_noise: float = 0.0  # the smallest noise multiplier of a private job; 0: not asked for
+    most_epsilon: float = 0.0  # of all jobs together; 0: not asked for
+    delta: float = 1e-5  # of each job, where epsilon is asked for
 
     def __post_init__(self) -> None:
         """Refuse rules under which nothing could run."""
         if not 0 < self.most <= 1 or self.parameters < 1 or self.count < 1:
             msg = f"Rules need 0 < most <= 1, parameters >= 1 and count >= 1; got {self}."
+            raise ValueError(msg)
+        if not 0 <= self.least_noise < math.inf or not 0 <= self.most_epsilon < math.inf or not 0 < self.delta < 1:
+            msg = f"Rules need a noise and an epsilon >= 0, finite, and a delta between 0 and 1; got {self}."
             raise ValueError(msg)
 
 
@@ -66,6 +79,13 @@ def check_job(job: Job, schema: Schema, samples: int, rules: Rules) -> int:
     check_method(job.method, rules)
     if job.schema != schema.digest:
         msg = f"The job was made for the schema {job.schema[:12]}…, and this site has {schema.digest[:12]}…."
+        raise RefusedError(msg)
+    # Held against what the owner said and not against the data: by asking on, a master would find their extremes.
+    if (job.range.low, job.range.high) != (rules.range.low, rules.range.high):
+        msg = (
+            f"The job's range is [{job.range.low:g}, {job.range.high:g}], and this site was started with "
+            f"[{rules.range.low:g}, {rules.range.high:g}]."
+        )
         raise RefusedError(msg)
     for key, value in flat(job.settings).items():
         if (largest := _largest(value)) > rules.count:

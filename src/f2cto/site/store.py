@@ -3,6 +3,7 @@
     job.json             the job in hand, and what belongs to it
     state.safetensors    the worker's state and last answer, where the method's state can be kept
     calls/000001.frame   else every question so far: asked again in their order they lead to the same state
+    privacy.json         what the jobs so far may have cost, where the site's owner bounds it
     coreset.ID.csv       what each finished job selected; coreset.csv is the last of them
 
 Every file appears whole or not at all. No pickle.
@@ -13,7 +14,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -23,7 +26,8 @@ from torch import Tensor
 from f2cto.federation.wire import Frame, WireError, pack, unpack
 from f2cto.writing import write_whole
 
-JOB, STATE, CALLS, CORESET = "job.json", "state.safetensors", "calls", "coreset.csv"
+JOB, STATE, CALLS, CORESET, PRIVACY = "job.json", "state.safetensors", "calls", "coreset.csv", "privacy.json"
+OWN = (JOB, STATE, PRIVACY, "coreset*.csv", f"{CALLS}/*.frame")  # all that is written again and again
 ALIASES = "aliases"  # of tensors that are the same one: they are written once
 
 Row = tuple[int, str, float, str]  # row number, label, weight, file or nothing
@@ -33,12 +37,25 @@ class StoreError(ValueError):
     """A checkpoint that cannot be gone on with; the text is one sentence for the site's owner."""
 
 
+@dataclass(frozen=True)
+class Charge:
+    """What one job may have cost a site's privacy."""
+
+    job: str  # the digest of its text
+    epsilon: float
+    delta: float
+
+
 class Store:
     """Writes and reads the files of one site."""
 
     def __init__(self, folder: Path) -> None:
-        """Use a folder that is there."""
+        """Use a folder that is there; what a killed process had half written there goes."""
         self.folder = folder
+        for pattern in OWN:
+            place, _, name = pattern.rpartition("/")
+            for path in (folder / place).glob(f".{name}.????????"):  # as `write_whole` calls them
+                path.unlink(missing_ok=True)
         self._made_calls = (folder / CALLS).is_dir()
 
     def begin(self, job: Mapping[str, str]) -> None:
@@ -99,6 +116,27 @@ class Store:
             except (OSError, WireError) as error:
                 msg = f"{path} is broken ({error})."
                 raise StoreError(msg) from error
+
+    def charges(self) -> list[Charge]:
+        """What the jobs so far may have cost."""
+        path = self.folder / PRIVACY
+        if not path.exists():
+            return []
+        try:
+            rows = json.loads(path.read_text(encoding="utf-8"))["jobs"]
+            found = [Charge(str(row["job"]), float(row["epsilon"]), float(row["delta"])) for row in rows]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            msg = f"{path} cannot be read ({error})."
+            raise StoreError(msg) from error
+        if not all(0 <= number < math.inf for charge in found for number in (charge.epsilon, charge.delta)):
+            msg = f"{path} holds numbers that are no privacy spent."
+            raise StoreError(msg)
+        return found
+
+    def write_charges(self, charges: Sequence[Charge]) -> None:
+        """Keep what the jobs so far may have cost."""
+        text = json.dumps({"jobs": [asdict(charge) for charge in charges]}, indent=2) + "\n"
+        write_whole(self.folder / PRIVACY, text.encode())
 
     def set_aside(self) -> Path:
         """Move a checkpoint that cannot be gone on with out of the way; nothing is thrown away."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from f2cto.constraints import ConstraintSet
 from f2cto.message import Ask, Message
-from f2cto.trilevel.aggregation import Aggregation, combined
+from f2cto.trilevel.aggregation import Aggregation, Rule, combined
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.stationarity import Moves, stationarity_gap
 
@@ -75,6 +76,7 @@ class Master:
     local_rounds: int = 1
     aggregation: Aggregation = field(default_factory=Aggregation)
     together: bool = False
+    weighted: bool = False  # whether workers tell how much they count
     told: Callable[[int], dict[str, float]] = lambda _: {}  # what else to note after so many exchanges
 
     def __post_init__(self) -> None:
@@ -151,19 +153,27 @@ def _together(ask: Ask, now: Progress, master: Master) -> tuple[list[Message], T
 
 def _combined(replies: Sequence[Message], name: str, around: Tensor, master: Master) -> Tensor:
     """The workers' vectors in one: their mean, unless the settings ask for something more robust."""
-    return combined([r.vectors[name] for r in replies], _weights(replies), around, master.aggregation)
+    return combined([r.vectors[name] for r in replies], _weights(replies, master), around, master.aggregation)
 
 
-def _weights(replies: Sequence[Message]) -> list[float]:
-    """Each worker's weight in means; equal unless they sent their own."""
-    return [reply.scalars.get("weight", 1.0) for reply in replies]
+def _weights(replies: Sequence[Message], master: Master) -> list[float]:
+    """Each worker's weight in means: equal, unless it is agreed that they tell their own.
+
+    A robust rule is of no use if one worker may say that it weighs more than all others: none counts for more than
+    three median ones then.
+    """
+    if not master.weighted:
+        return [1.0] * len(replies)
+    told = [reply.scalars["weight"] for reply in replies]
+    most = math.inf if master.aggregation.rule is Rule.MEAN else 3 * statistics.median(told)
+    return [min(weight, most) for weight in told]
 
 
 def _summary(
     replies: Sequence[Message], moved: tuple[Tensor, Tensor], master: Master, exchange: int, seconds: float
 ) -> Round:
     """One row of the history, out of the scalars the workers sent along, if they did."""
-    weights = _weights(replies)
+    weights = _weights(replies, master)
     names = [name for name in replies[0].scalars if name != "weight"]
     rest = {n: sum(v * r.scalars[n] for v, r in zip(weights, replies, strict=True)) / sum(weights) for n in names}
     local = [Moves(**{name: r.scalars.get(f"{name}_move", 0.0) for name in ("alpha", "q", "p")}) for r in replies]

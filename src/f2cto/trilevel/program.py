@@ -71,10 +71,11 @@ class TrilevelProgram(Generic[Shard_contra]):
         raise ValueError(msg)
 
     def _refine(self, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Tensor]:
-        w = message.vectors["w"]
-        # A worker that begins in the middle has no w^ of its own yet.
-        known = state.refined if len(state.refined.w_hat) else replace(state.refined, w_hat=w)
-        state = replace(state, t=_iteration(message, state), at=replace(state.at, w=w), refined=known)
+        w, t = message.vectors["w"], _iteration(message, state)
+        # A worker that was away, or begins in the middle, has no w^ of the last iteration; w is nearer to it than what
+        # it had long ago.
+        known = state.refined if t == state.t and len(state.refined.w_hat) else replace(state.refined, w_hat=w)
+        state = replace(state, t=t, at=replace(state.at, w=w), refined=known)
         for _ in range(self.local_rounds - 1):
             here = self.stage(shard, state.t)
             state = local_round(here.problem, state, here.settings, here.rng)
