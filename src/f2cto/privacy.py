@@ -14,8 +14,9 @@ mechanisms compose without loss: T of deviation s are as private as a single one
 and Su, Gaussian Differential Privacy, 2022), and of a single one delta is known exactly for every epsilon (Balle and
 Wang, Improving the Gaussian Mechanism for Differential Privacy, 2018, Theorem 8).
 
-What is not covered: that a worker answers at all, and when; floating-point numbers are not real numbers, and the last
-bits of a noised one may tell more than the theory says (Mironov, On Significance of the Least Significant Bits for
+What is not covered: that a worker answers at all, and when; how many samples it has (a site says so to `hello` and
+`start`) and how many it kept (`finish`); what it refuses, and why; floating-point numbers are not real numbers, and the
+last bits of a noised one may tell more than the theory says (Mironov, On Significance of the Least Significant Bits for
 Differential Privacy, 2012).
 """
 

@@ -111,6 +111,14 @@ def test_the_others_go_on_and_those_who_died_come_back(hosts: Hosts, exchanges: 
     assert [len(c.indices) for c in result.coresets] == [10] * 5
 
 
+def test_what_was_lost_at_the_very_end_is_said(hosts: Hosts) -> None:
+    with pytest.raises(WorkerFailedError, match="Worker 1 failed in phase `coreset`: its process died"):
+        killed(hosts, Faults(), SHORT, at=8)
+    result = killed(hosts, Faults(OnFailure.CONTINUE), SHORT | {"sharing": {"exchanges": 1}}, at=8)
+    assert [len(c.indices) for c in result.coresets] == [10, 0, 10, 0, 10]
+    assert [(a.phase, a.worker) for a in result.absences] == [("coreset", 1), ("coreset", 3)]
+
+
 def test_with_kept_states_nothing_is_lost(hosts: Hosts, tmp_path: Path) -> None:
     settings = SHORT | {"sharing": {"exchanges": 1}}
     faults = Faults(OnFailure.WAIT, pause=0.1)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +67,9 @@ def test_a_job_costs_what_its_answers_tell(
 def test_only_private_jobs_where_a_bound_is_asked_for(schema: Schema) -> None:
     for rules in (BOUND, Rules(least_noise=0.1)):
         for name in METHODS:
-            made = prepared(job_of(build(RunSettings, {"method": name}), schema, "a-job"), schema)
+            made = prepared(
+                job_of(build(RunSettings, {"method": name, "network": {"hidden": [8]}}), schema, "j"), schema
+            )
             assert price(made.selector, Rules()) is None
             with pytest.raises(RefusedError, match="private jobs only"):
                 price(made.selector, rules)
@@ -82,7 +83,9 @@ def test_only_private_jobs_where_a_bound_is_asked_for(schema: Schema) -> None:
 
 
 def test_rules_that_bound_nothing() -> None:
-    for wrong in ({"least_noise": -1.0}, {"most_epsilon": math.nan}, {"most_epsilon": math.inf}, {"delta": 0.0}):
+    wrongs: list[dict[str, Any]]
+    wrongs = [{"least_noise": -1.0}, {"most_epsilon": math.nan}, {"most_epsilon": math.inf}, {"delta": 0.0}]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="Rules need a noise"):
             Rules(**wrong)
 
@@ -133,12 +136,12 @@ def test_what_starts_afresh_after_a_broken_checkpoint_costs_again(opened: Open, 
     job = private(schema)
     rules = bound(job, schema, 2.5)
     begin(site := opened(rules), job)
-    for times in (1, 2, 3, 3):
-        if site.notes == [] or "afresh" in site.notes[0]:
-            assert len(Store(folder).charges()) == times
-            ask(site, job, 1)
+    for times in (1, 2):
+        assert len(Store(folder).charges()) == times
+        assert "error" not in ask(site, job, 1).head
         (folder / "state.safetensors").write_bytes(b"broken")
         site = opened(rules)
+    site = opened(rules)  # and it stays so
     assert "was not gone on with: The job's 3 answers cost" in site.notes[0]
     assert "not at that job" in str(ask(site, job, 1).head["error"])
     assert len(Store(folder).charges()) == 2
@@ -160,8 +163,7 @@ def test_a_job_that_was_begun_without_a_bound_is_not_gone_on_with(opened: Open, 
 
 
 def test_charges_come_back(folder: Path) -> None:
-    rng = random.Random(0)
-    charges = [Charge(f"{i}", rng.expovariate(1), 1e-5) for i in range(5)]
+    charges = [Charge(f"{i}", i / 3, 1e-5) for i in range(5)]
     Store(folder).write_charges(charges)
     assert Store(folder).charges() == charges
 

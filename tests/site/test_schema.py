@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from f2cto.attacks.base import Range
 from f2cto.config import SettingsError
 from f2cto.data.encoding import Options, encode
 from f2cto.data.errors import DataError
@@ -143,6 +144,17 @@ def test_arrays(tmp_path: Path) -> None:
     np.savez(two, z=np.zeros((2, 1, 2, 2)), y=["a"])
     with pytest.raises(DataError, match="has no array `x`"):
         read_site(two, None, schema)
+
+
+def test_features_lie_in_the_range_that_the_site_was_started_with(tmp_path: Path) -> None:
+    path, schema = tmp_path / "a.npz", Schema(("a", "b"), shape=(2,))
+    np.savez(path, x=np.array([[0.0, -0.5], [2.0, 1.0]]), y=["a", "b"])
+    assert len(read_site(path, None, schema, Range(-0.5, 2.0))) == 2
+    for low, high in ((-0.4, 2.0), (-0.5, 1.9)):
+        with pytest.raises(DataError, match=f"reach from -0.5 to 2, and the range is .{low}, {high:g}.; scale them"):
+            read_site(path, None, schema, Range(low, high))
+    with pytest.raises(DataError, match=r"range is \[0, 1\]"):
+        read_site(path, None, schema)
 
 
 def test_images(tmp_path: Path) -> None:
