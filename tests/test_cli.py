@@ -97,6 +97,11 @@ def test_quiet_prints_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
         (["select", "--seed", "-3"], "A run needs workers >= 1 and seed >= 0"),
         (["select", "--preset", "nope"], "There is no preset `nope`; there are cifar100-paper"),
         (["select", "--workers", "two"], "Argument --workers: invalid int value: 'two'; see `f2cto select --help`."),
+        (
+            ["select", "--method", "easy", "--set", "f2cto.sharing.aggregation.rule=median"],
+            "Weights, aggregation and privacy of `f2cto.sharing` are for F2CTO and its variants, and `easy` would not",
+        ),
+        (["select", "--address", "auto"], "In `federation`: Address and folder are those of a Ray cluster"),
         (["select", "--what"], "Unrecognized arguments: --what; see `f2cto --help`."),
         (["fly"], "Argument COMMAND: invalid choice: 'fly'"),
         ([], "The following arguments are required: COMMAND; see `f2cto --help`."),
@@ -198,3 +203,17 @@ def test_help_does_not_wait_for_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0  # noqa: S603
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "complaint"),
+    [
+        ("f2cto-literal", "f2cto.sharing.exchanges=1", "With one exchange an iteration w^ has made its step"),
+        ("gcfl", "federation.faults.on_failure=continue", "This method needs every worker in every round"),
+    ],
+)
+def test_what_a_method_cannot_do_is_said(
+    method: str, change: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["select", "--method", method, "--set", change, "--quiet"]) == 2
+    assert capsys.readouterr().err.startswith("f2cto: " + complaint)

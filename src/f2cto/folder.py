@@ -19,15 +19,8 @@ from f2cto.config import SettingsError
 from f2cto.records import Kept, RunRecord
 from f2cto.writing import write_whole
 
-FILES = (
-    "settings.toml",
-    "metrics.jsonl",
-    "coreset.csv",
-    "model.safetensors",
-    "summary.json",
-    "report.html",
-    "absences.jsonl",
-)
+FILES = ("settings.toml", "metrics.jsonl", "coreset.csv", "model.safetensors", "summary.json", "report.html")
+ABSENCES = "absences.jsonl"  # only where somebody was missing
 
 
 class RunFolder:
@@ -41,7 +34,7 @@ class RunFolder:
             if not force and any(path.iterdir()):
                 msg = f"The folder {path} is not empty; choose another --out, or overwrite its run with --force."
                 raise SettingsError(msg)
-            for name in FILES:
+            for name in (*FILES, ABSENCES):
                 (path / name).unlink(missing_ok=True)
         except OSError as error:
             msg = f"Cannot write to {path}: {error.strerror}."
@@ -73,7 +66,7 @@ class RunFolder:
 
     def write_absences(self, absences: Sequence[Mapping[str, Any]]) -> None:
         """Who was missing when and why, a line each."""
-        self._write("absences.jsonl", "".join(json.dumps(absence) + "\n" for absence in absences).encode())
+        self._write(ABSENCES, "".join(json.dumps(absence) + "\n" for absence in absences).encode())
 
     def write_model(self, model: nn.Module) -> None:
         """The proxy model's parameters."""

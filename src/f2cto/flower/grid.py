@@ -120,7 +120,7 @@ class GridCarrier:
         """Tell sites about the job that do not know it, and note who did; why it was in vain with some."""
         knew = self._begun.intersection(to)
         failed: dict[int, Reply] = {i: r for i, r in self.start(to).items() if isinstance(r, Exception)}
-        if call.serial > 0:
+        if call.serial > 1:
             self.lost += [Absence(call.serial, call.phase, i, AFRESH) for i in sorted(knew - failed.keys())]
         return failed
 
