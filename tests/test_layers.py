@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "resnet": set(),
     "site": {
-        *{"attacks", "config", "data", "federation", "message", "models", "randomness", "resnet", "run_settings"},
+        *{"attacks", "config", "data", "federation", "message", "models", "privacy", "randomness", "run_settings"},
         *{"selection", "selectors", "writing"},
     },
     "cluster": {

@@ -70,4 +70,5 @@ def site_of(context: Context) -> Site:
         msg = f"The preset has {len(task.sites)} sites, and this is node {number}."
         raise LookupError(msg)
     store = ContextStore(context.state, Path(str(config["out"])) / f"site-{number}")
-    return Site(task.sites[number], task.schema, number, store, ALL_ALLOWED)
+    rules = replace(ALL_ALLOWED, range=task.settings.data.range)
+    return Site(task.sites[number], task.schema, number, store, rules)
