@@ -25,6 +25,7 @@ from f2cto.selectors.f2cto_settings import (
 )
 from f2cto.selectors.running import run
 from f2cto.trilevel.settings import Penalties, Start, Stopping
+from testing.quick import quick, shared_model
 from testing.shards import blobs, federation
 
 SHORT = F2ctoSettings(Weighting(draws=5), Proxy(sync_every=2), stopping=Stopping(iterations=2))
@@ -41,23 +42,8 @@ VARIANTS = {
     "f2cto penalty form": replace(SHORT, perturbation=PENALTY, penalties=Penalties(2.0, 1.0, 2.0, 2.0)),
     "f2cto random start": replace(SHORT, perturbation=Perturbation(start=Start.RANDOM)),
 }
-# What makes a method quick enough to be tried on every federation; all else is left as it is.
-SHARED_MODEL = {"pretraining": {"rounds": 1, "local": {"steps": 2}}}
-QUICK: dict[str, object] = {
-    **dict.fromkeys(("f2cto", "f2cto+p", "f2cto-literal", "ubv", "lbv"), SHORT),
-    "f2cto-ef": {
-        "filtering": {"rounds": 2, "since": 1},
-        "proxies": {"count": 1, "steps": 2},
-        "feedback": {"sweeps": 1, "slots": 0},
-    },
-    **dict.fromkeys(("easy", "acs", "gcfl", "fedcs"), SHARED_MODEL),
-    "bcsr": {"outer_steps": 3, **SHARED_MODEL},
-    "tsg": {"iterations": 2},
-    "afto": {"iterations": 4},
-    "dtzo": {"iterations": 4},
-    "adbo": {"iterations": 4},
-    "fednest": {"nesting": {"rounds": 2}},
-}
+SHARED_MODEL = shared_model()
+QUICK: dict[str, object] = {**dict.fromkeys(("f2cto", "f2cto+p", "f2cto-literal", "ubv", "lbv"), SHORT), **quick()}
 SELECTORS: dict[str, tuple[str, object]] = {
     **{name: (name, QUICK.get(name, {})) for name in METHODS},
     **{name: ("f2cto", settings) for name, settings in VARIANTS.items()},

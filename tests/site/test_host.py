@@ -31,24 +31,11 @@ from f2cto.site.reading import read_site
 from f2cto.site.rules import Allowance, RefusedError, Rules, check_answer
 from f2cto.site.schema import Schema
 from f2cto.site.store import Store
+from testing.quick import quick
 
 Open = Callable[..., Site]
 LENIENT = Rules(frozenset({Allowance.CLASS_SUMS}))
-SHARED_MODEL = {"pretraining": {"rounds": 2, "local": {"steps": 2}}}
-METHOD_SETTINGS: dict[str, dict[str, Any]] = {
-    "f2cto-ef": {
-        "filtering": {"rounds": 2, "since": 1},
-        "proxies": {"count": 1, "steps": 2},
-        "feedback": {"sweeps": 1, "slots": 0},
-    },
-    **dict.fromkeys(("easy", "acs", "gcfl", "fedcs"), SHARED_MODEL),
-    "bcsr": {"outer_steps": 3, **SHARED_MODEL},
-    "tsg": {"iterations": 2},
-    "afto": {"iterations": 4},
-    "dtzo": {"iterations": 4},
-    "adbo": {"iterations": 4},
-    "fednest": {"nesting": {"rounds": 2}},
-}
+METHOD_SETTINGS = quick(rounds=2)
 
 
 def job_for(name: str, schema: Schema, **others: Any) -> Job:
