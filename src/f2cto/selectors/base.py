@@ -80,8 +80,6 @@ class Local:
 
     choose: LocalChoice
 
-    entries = ("none",)  # nobody is ever asked anything, so that nobody can be missed
-
     def program(self) -> Local:
         """Itself: it answers nothing and remembers nothing."""
         return self
