@@ -89,7 +89,7 @@ def hospitals(seed: int = 0) -> tuple[list[RobustRidge], Tensor, Tensor]:
 def tune(problems: list[RobustRidge], iterations: int = 800) -> tuple[Tensor, tuple[Round, ...]]:
     """The log regularisation that the hospitals agree on: the mean of theirs."""
     program = TrilevelProgram[RobustRidge](
-        stage=lambda problem, t: Stage(problem, SETTINGS, generator(0, t)),
+        stage=lambda problem, t, _: Stage(problem, SETTINGS, generator(0, t)),
         initial=lambda problem: Point(
             alpha=torch.full((10,), -4.0).double(),
             q=torch.zeros_like(problem.x_val),

@@ -17,6 +17,7 @@ from f2cto.trilevel.master import REFINE, Master, Solution, solve
 from f2cto.trilevel.problem import LocalProblem, Point
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Settings, Stopping
+from f2cto.trilevel.worker import Heard
 
 
 @dataclass
@@ -62,7 +63,7 @@ def run(
     """Algorithm 1 from the given points, all workers in this process."""
     rng = generator(0)
 
-    def stage(worker: int, t: int) -> Stage:  # noqa: ARG001  (the same in every iteration)
+    def stage(worker: int, t: int, heard: Heard) -> Stage:  # noqa: ARG001  (the same in every iteration)
         return Stage(problems[worker], settings, rng)
 
     program = TrilevelProgram[int](stage, lambda worker: starts[worker], local_rounds=local_rounds)

@@ -19,7 +19,7 @@ from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from f2cto.trilevel.slopes import Readable
-from f2cto.trilevel.worker import WorkerState, start, update
+from f2cto.trilevel.worker import Heard, WorkerState, start, update
 from testing.shards import federation
 
 
@@ -31,8 +31,8 @@ def shards() -> list[Shard]:
 def final_states(method: F2cto, *, readable: bool, chunk: int = 0, keeps_graphs: bool = True) -> list[WorkerState]:
     stages = method.stages()
 
-    def stage(team: Team, t: int) -> Stage:
-        made = stages(team, t)
+    def stage(team: Team, t: int, heard: Heard) -> Stage:
+        made = stages(team, t, heard)
         assert isinstance(made.problem, RobustCoreset)
         problem = replace(made.problem, chunk=chunk, keeps_graphs=keeps_graphs)
         return replace(made, problem=Readable(problem) if readable else problem)
@@ -129,8 +129,8 @@ def test_passes_are_counted_as_the_equations_need_them() -> None:
     method = F2cto(F2ctoSettings(stopping=Stopping(iterations=2)), radius=9.0)
     stages = method.stages()
 
-    def counting(team: Team, t: int) -> Stage:
-        made = stages(team, t)
+    def counting(team: Team, t: int, heard: Heard) -> Stage:
+        made = stages(team, t, heard)
         assert isinstance(made.problem, RobustCoreset)
         inner = made.problem.evaluate
 

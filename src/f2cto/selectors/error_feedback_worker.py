@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +15,9 @@ from f2cto.selectors.base import Given, Shard
 from f2cto.selectors.error_feedback_places import OpenClass, view_of, weighted_slope
 from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Target
 from f2cto.selectors.matching import EMPTY
+from f2cto.selectors.screening import passing
 from f2cto.selectors.secure_sum import Keys, digits, numbers, wrapped
+from f2cto.trilevel.coreset import Blocks
 
 COUNT, PLAN, FILTER, KEEP, TRAIN, OPEN, FILL = "count", "plan", "filter", "keep", "train", "open", "fill"
 NOBODY = -1
@@ -106,12 +107,8 @@ class FeedbackProgram:
         """Who passes: losses better than chance, and in any case the better ones of each class."""
         plan, filtering, kept = told(state), self.settings.filtering, state.kept
         if filtering.rounds:
-            mean = state.losses / (filtering.rounds - filtering.since)
-            kept = mean < math.log(max(2, int((plan.counts > 0).sum())))
-            for c, places in enumerate(plan.places.tolist()):
-                rows = (shard.y == c).nonzero().flatten()
-                least = max(places, math.ceil(filtering.least * len(rows)))
-                kept[rows[mean[rows].argsort(stable=True)[:least]]] = True
+            mean, classes = state.losses / (filtering.rounds - filtering.since), int((plan.counts > 0).sum())
+            kept = passing(mean, Blocks(shard.y, plan.places), classes, filtering.least)
         counts = torch.bincount(shard.y[kept], minlength=len(plan.counts))
         return replace(state, kept=kept, round=0), Message({}, numbered("passed", counts))
 

@@ -26,7 +26,7 @@ from f2cto.trilevel.master import Master, OnProgress, Progress, Solution, solve
 from f2cto.trilevel.problem import Point, Refined
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Start
-from f2cto.trilevel.worker import WorkerState
+from f2cto.trilevel.worker import Heard, WorkerState
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,13 @@ class F2cto:
     def coreset(self, shard: Shard, state: WorkerState) -> Coreset:
         """The largest weights of each block, or a greedy choice where weights were frozen."""
         alpha = state.mean_alpha if self.settings.choice is Choice.AVERAGE else state.at.alpha
+        groups = self.stages().field(Team((shard,)), state.heard).blocks.groups
         if self.settings.choice is Choice.GREEDY:
             order = greedy_match(shard, state.at.w, state.refined.p_star)
         else:
             order = alpha.argsort(descending=True, stable=True)
-        blocks = blocks_of(shard, classwise=self.settings.weighting.classwise)
-        picks = [order[blocks.groups[order] == b][:size] for b, size in enumerate(blocks.sizes.tolist())]
+        places = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
+        picks = [order[groups[order] == b][:size] for b, size in enumerate(places.tolist())]
         indices = in_turn(picks, shard.worker)
         weights = alpha[indices]
         total = weights.sum()
@@ -101,7 +102,7 @@ class CoresetProgram:
     def __init__(
         self,
         settings: F2ctoSettings,
-        stage: Callable[[Team, int], Stage],
+        stage: Callable[[Team, int, Heard], Stage],
         initial: Callable[[Team], Point],
         *,
         together: bool = True,
@@ -141,7 +142,10 @@ class CoresetProgram:
         """The states of the single workers."""
         count = len(joined.shards)
         at, known = state.at, state.refined
-        columns = (at.alpha * count, at.q, at.p, known.p_star, known.q_star, known.p_hat, state.mean_alpha * count)
+        heard = state.heard.total if state.heard.times else torch.zeros_like(at.alpha)
+        columns = (
+            *(at.alpha * count, at.q, at.p, known.p_star, known.q_star, known.p_hat, state.mean_alpha * count, heard),
+        )
         parts = zip(*(torch.split_with_sizes(column, joined.counts) for column in columns), strict=True)
         return [
             WorkerState(
@@ -149,8 +153,9 @@ class CoresetProgram:
                 at=Point(alpha=alpha, q=q, w=at.w, p=p),
                 refined=Refined(p_star=p_star, q_star=q_star, w_hat=known.w_hat, p_hat=p_hat),
                 mean_alpha=mean,
+                heard=Heard(told, state.heard.times),
             )
-            for alpha, q, p, p_star, q_star, p_hat, mean in parts
+            for alpha, q, p, p_star, q_star, p_hat, mean, told in parts
         ]
 
     def replies(self, joined: Team, reply: Message) -> list[Message]:

@@ -136,6 +136,24 @@ class Perturbation:
         return min(1.0, (t + 1) / self.ramp) if self.ramp else 1.0
 
 
+@dataclass(frozen=True)
+class Screening:
+    """Before weights move: the proxy trains, and samples it cannot learn to classify under attack are set aside."""
+
+    rounds: int = 0  # iterations in which weights stand still; 0: no screening
+    since: int = 0  # the first of them whose losses count
+    least: float = 0.4  # the share of each block that passes in any case
+
+    def __post_init__(self) -> None:
+        """Refuse a screening that no iteration speaks for."""
+        if self.rounds < 0 or (self.rounds and not 0 <= self.since < self.rounds):
+            msg = f"Screening needs 0 <= since < rounds, or rounds = 0; got since {self.since} of {self.rounds}."
+            raise ValueError(msg)
+        if not 0 <= self.least <= 1:
+            msg = f"`least` is the share of a class that always passes, from 0 to 1; got {self.least}."
+            raise ValueError(msg)
+
+
 class WorkerWeights(StrEnum):
     """How much each worker counts in the master's means."""
 
@@ -183,6 +201,7 @@ class F2ctoSettings:
     stopping: Stopping = field(default_factory=lambda: Stopping(iterations=250))
     local_rounds: int = 1
     choice: Choice = Choice.TOP
+    screening: Screening = field(default_factory=Screening)
     sharing: Sharing = field(default_factory=Sharing)
 
     def __post_init__(self) -> None:
@@ -191,6 +210,9 @@ class F2ctoSettings:
             _check_adversarial(self.penalties)
         if self.local_rounds < 1:
             msg = f"`local_rounds` must be at least 1; got {self.local_rounds}."
+            raise ValueError(msg)
+        if self.screening.rounds >= self.stopping.iterations:
+            msg = f"All {self.stopping.iterations} iterations would go to `screening.rounds` = {self.screening.rounds}."
             raise ValueError(msg)
         if self.sharing.exchanges == 1 and not (self.perturbation.form is Form.EXACT and self.proxy.waits):
             msg = (

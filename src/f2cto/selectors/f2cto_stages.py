@@ -22,10 +22,12 @@ from f2cto.models import FlatModel
 from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, StepRule, Unit, WeightRule
+from f2cto.selectors.screening import narrowed, passed_on, passing
 from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.problem import Point, Sets
 from f2cto.trilevel.program import Stage, no_parameters
 from f2cto.trilevel.settings import Hat, Rules, Settings, StepSizes
+from f2cto.trilevel.worker import NOTHING, Heard
 
 # Parts of a pass that stay below malloc's limit for memory it hands back at once (32 MB) are not paged in every time.
 CHUNK_BYTES = 16 * 2**20
@@ -68,35 +70,44 @@ def blocks_of(shard: Shard, *, classwise: bool) -> Blocks:
 
 
 @dataclass(frozen=True, eq=False)
+class Field:
+    """Who takes part: blocks of competitors, and the weight of each sample in f1."""
+
+    heard: Heard  # what it was made of
+    blocks: Blocks
+    every: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Stages:
     """The stages of teams: what does not change from iteration to iteration is made once and kept."""
 
     settings: F2ctoSettings
     radius: float
     valid: Range
-    _blocks: dict[Team, Blocks] = field(default_factory=dict)
-    _sets: dict[Team, tuple[float, Sets]] = field(default_factory=dict)
+    _fields: dict[Team, Field] = field(default_factory=dict)
+    _sets: dict[Team, tuple[float, Blocks, Sets]] = field(default_factory=dict)
     _sample_bytes: dict[Team, int] = field(default_factory=dict)
-    _weights: dict[Team, Tensor] = field(default_factory=dict)
 
-    def __call__(self, team: Team, t: int) -> Stage:
-        """The team's problem and settings in iteration t."""
+    def __call__(self, team: Team, t: int, heard: Heard = NOTHING) -> Stage:
+        """The team's problem and settings in iteration t, after what it has heard of its samples."""
         scale = self.settings.perturbation.scale(t)
         model = team.shards[0].model
+        here = self.field(team, heard if t >= self.settings.screening.rounds else NOTHING)
         problem = RobustCoreset(
             evaluate=model.evaluate,
             x=team.x,
             y=team.y,
-            sets=self.sets(team, scale),
-            topk=TopK(self.settings.weighting.topk, self.blocks(team), partial(self.noise, team, t)),
-            every=self._every(team),
+            sets=self.sets(team, scale, here.blocks),
+            topk=TopK(self.settings.weighting.topk, here.blocks, partial(self.noise, team, t)),
+            every=here.every,
             chunk=max(CHUNK_LEAST, CHUNK_BYTES // self._bytes(team)),
             keeps_graphs=len(team.y) * self._bytes(team) <= GRAPH_BYTES,
             evaluate_roughly=model.evaluate_roughly if self._rough(model, team.x.device) else None,
         )
         first = team.shards[0]
         rng = generator(first.seed, first.worker, t, 1, device=team.x.device)
-        return Stage(problem, self.solver_settings(team, scale), rng)
+        return Stage(problem, self.solver_settings(team, t, here.blocks), rng)
 
     def initial(self, team: Team) -> Point:
         """Uniform weights in each block, no perturbations."""
@@ -104,25 +115,39 @@ class Stages:
         # Projecting a constant vector on a product of simplices spreads each total evenly.
         return Point(alpha=team.x.new_zeros(len(team.y)), q=zeros, w=no_parameters(team.x), p=zeros)
 
-    def blocks(self, team: Team) -> Blocks:
-        """The blocks of all workers, numbered through."""
-        if team not in self._blocks:
-            each = [blocks_of(shard, classwise=self.settings.weighting.classwise) for shard in team.shards]
-            starts = [sum(len(b.sizes) for b in each[:i]) for i in range(len(each))]
-            groups = torch.cat([b.groups + start for b, start in zip(each, starts, strict=True)])
-            self._blocks[team] = Blocks(groups, torch.cat([b.sizes for b in each]))
-        return self._blocks[team]
+    def field(self, team: Team, heard: Heard) -> Field:
+        """Who takes part, once samples that stay worse than chance are set aside; all, if nothing was heard."""
+        if team not in self._fields or self._fields[team].heard is not heard:
+            blocks, every = self._blocks(team), self._every(team)
+            if heard.times:
+                stays = self.passing(team, heard, blocks)
+                blocks, every = narrowed(blocks, stays), passed_on(every, blocks, stays)
+            self._fields[team] = Field(heard, blocks, every)
+        return self._fields[team]
 
-    def sets(self, team: Team, scale: float) -> Sets:
+    def passing(self, team: Team, heard: Heard, blocks: Blocks) -> Tensor:
+        """Whose robust losses were better than chance, or among the lower of their block.  (M,)."""
+        model = team.shards[0].model
+        classes = model.logits(model.own(), team.x[:1]).shape[1]
+        return passing(heard.total / heard.times, blocks, classes, self.settings.screening.least)
+
+    def _blocks(self, team: Team) -> Blocks:
+        """The blocks of all workers, numbered through."""
+        each = [blocks_of(shard, classwise=self.settings.weighting.classwise) for shard in team.shards]
+        starts = [sum(len(b.sizes) for b in each[:i]) for i in range(len(each))]
+        groups = torch.cat([b.groups + start for b, start in zip(each, starts, strict=True)])
+        return Blocks(groups, torch.cat([b.sizes for b in each]))
+
+    def sets(self, team: Team, scale: float, blocks: Blocks) -> Sets:
         """The feasible sets at a share of the full radii."""
-        if team not in self._sets or self._sets[team][0] != scale:
-            blocks, a = self.blocks(team), self.settings.perturbation
+        if team not in self._sets or self._sets[team][0] != scale or self._sets[team][1] is not blocks:
+            a = self.settings.perturbation
             q = perturbations(team.x, a.eval_radius * scale, self.valid)
             same = a.eval_radius == a.train_radius
             p: Box = q if same else perturbations(team.x, a.train_radius * scale, self.valid)
             simplices = Simplices(blocks.groups, blocks.sizes.double() / team.places)
-            self._sets[team] = (scale, Sets(A=simplices, Q=q, W=L2Ball(self.radius), P=p))
-        return self._sets[team][1]
+            self._sets[team] = (scale, blocks, Sets(A=simplices, Q=q, W=L2Ball(self.radius), P=p))
+        return self._sets[team][2]
 
     def noise(self, team: Team, t: int) -> Tensor:
         """The draws of iteration t, each worker's from its own generator.  (S, M)."""
@@ -151,22 +176,21 @@ class Stages:
         return self._sample_bytes[team]
 
     def _every(self, team: Team) -> Tensor:
-        """The weight of each sample in f1."""
-        if team not in self._weights:
-            weights = [1.0 if self.settings.proxy.sums else 1 / count for count in team.counts]
-            each = torch.tensor(weights, dtype=team.x.dtype, device=team.x.device) / len(team.shards)
-            self._weights[team] = each.repeat_interleave(torch.tensor(team.counts, device=team.x.device))
-        return self._weights[team]
+        """The weight of each sample in f1 before any is set aside."""
+        weights = [1.0 if self.settings.proxy.sums else 1 / count for count in team.counts]
+        each = torch.tensor(weights, dtype=team.x.dtype, device=team.x.device) / len(team.shards)
+        return each.repeat_interleave(torch.tensor(team.counts, device=team.x.device))
 
     def _unit(self, team: Team) -> float:
         """What steps and noise of the weights are measured in; see the module's text for 1/N."""
         return 1 / team.places if self.settings.weighting.unit is Unit.KEPT else 1 / len(team.shards)
 
-    def solver_settings(self, team: Team, scale: float) -> Settings:
-        """The solver's settings at a share of the full radii."""
+    def solver_settings(self, team: Team, t: int, blocks: Blocks) -> Settings:
+        """The solver's settings in iteration t."""
         level, proxy, attack = self.settings.weighting, self.settings.proxy, self.settings.perturbation
+        screening, scale = self.settings.screening, attack.scale(t)
         steps: Rule = sign if attack.rule is StepRule.SIGN else plain
-        scaled = partial(standardised, groups=self.blocks(team).groups, count=len(self.blocks(team).sizes))
+        scaled = partial(standardised, groups=blocks.groups, count=len(blocks.sizes))
         return Settings(
             eta=StepSizes(
                 alpha=level.step * self._unit(team),
@@ -183,7 +207,9 @@ class Stages:
             exact=attack.form is Form.EXACT,
             interior=1e-3 if attack.form is Form.EXACT else 0.0,
             shared_refinement=attack.one_problem,
-            frozen_alpha=level.frozen,
+            frozen_alpha=level.frozen or t < screening.rounds,
+            still=screening.rounds,
+            listens=screening.since <= t < screening.rounds,
         )
 
 

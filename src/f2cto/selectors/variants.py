@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, StepRule, Unit, WeightRule
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Screening, StepRule, Unit, WeightRule
 from f2cto.trilevel.settings import Penalties
 
 PERIOD = 5  # I of the paper's periodic variant
@@ -55,4 +55,5 @@ def literal(settings: F2ctoSettings) -> F2ctoSettings:
         ),
         penalties=Penalties(rho_1=2.0, rho_2=10.0, rho_3=20.0, phi=2.0),
         choice=Choice.TOP,
+        screening=Screening(),
     )

@@ -13,7 +13,7 @@ from f2cto.message import Message
 from f2cto.trilevel.master import ITERATE, REFINE, UPDATE
 from f2cto.trilevel.problem import LocalProblem, Point
 from f2cto.trilevel.settings import Settings
-from f2cto.trilevel.worker import Update, WorkerState, iterate, local_round, refine, start, update
+from f2cto.trilevel.worker import NOTHING, Heard, Update, WorkerState, iterate, local_round, refine, start, update
 
 Shard_contra = TypeVar("Shard_contra", contravariant=True)
 
@@ -34,14 +34,14 @@ class TrilevelProgram(Generic[Shard_contra]):
     The master says which iteration it is: a worker that missed some is at the right one when it is back.
 
     Args:
-        stage: the worker's problem and settings in iteration t.
+        stage: the worker's problem and settings in iteration t, given what it has heard so far.
         initial: where its alpha, q and p start; `w` of the point is ignored, the master sends it.
         local_rounds: I, the iterations between two exchanges.
         weight: how much the worker counts in means; 0: as much as any other, and nothing is sent about it.
 
     """
 
-    stage: Callable[[Shard_contra, int], Stage]
+    stage: Callable[[Shard_contra, int, Heard], Stage]
     initial: Callable[[Shard_contra], Point]
     local_rounds: int = 1
     weight: Callable[[Shard_contra], float] = lambda _: 0.0
@@ -50,7 +50,7 @@ class TrilevelProgram(Generic[Shard_contra]):
 
     def start(self, shard: Shard_contra) -> WorkerState:
         """The private state before the first message."""
-        return start(self.stage(shard, 0).problem, self.initial(shard))
+        return start(self.stage(shard, 0, NOTHING).problem, self.initial(shard))
 
     def run(self, phase: str, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         """Answer one message."""
@@ -61,7 +61,7 @@ class TrilevelProgram(Generic[Shard_contra]):
                 state, w_hat = self._refine(shard, state, message)
                 return state, Message({"w_hat": w_hat}, weighs)
             case "update":
-                here = self.stage(shard, state.t)
+                here = self.stage(shard, state.t, state.heard)
                 done = update(here.problem, state, message.vectors["w_hat"], here.settings)
                 return done.state, Message({"w": done.w}, _scalars(done) | weighs)
             case "iterate":
@@ -77,9 +77,9 @@ class TrilevelProgram(Generic[Shard_contra]):
         known = state.refined if t == state.t and len(state.refined.w_hat) else replace(state.refined, w_hat=w)
         state = replace(state, t=t, at=replace(state.at, w=w), refined=known)
         for _ in range(self.local_rounds - 1):
-            here = self.stage(shard, state.t)
+            here = self.stage(shard, state.t, state.heard)
             state = local_round(here.problem, state, here.settings, here.rng)
-        here = self.stage(shard, state.t)
+        here = self.stage(shard, state.t, state.heard)
         state = refine(here.problem, state, here.settings, here.rng)
         return state, state.refined.w_hat
 
@@ -88,7 +88,7 @@ class TrilevelProgram(Generic[Shard_contra]):
         known = replace(state.refined, w_hat=message.vectors.get("w_hat", w))
         state = replace(state, t=_iteration(message, state), at=replace(state.at, w=w), refined=known)
         for _ in range(self.local_rounds):
-            here = self.stage(shard, state.t)
+            here = self.stage(shard, state.t, state.heard)
             done = iterate(here.problem, state, here.settings, here.rng)
             state = replace(done.state, at=replace(done.state.at, w=here.problem.sets.W.project(done.w)))
         sent = {"w": done.w}

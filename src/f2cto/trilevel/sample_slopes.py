@@ -53,6 +53,10 @@ class SampleSlopes:
         """-grad l_k, over M if f1 is a mean."""
         return self._input_slope(at.w, at.q, -self.problem.every)
 
+    def f2_train_alpha(self, at: Point) -> Tensor:
+        """l_k(w; p), by the pass that the step of w takes up."""
+        return self._losses(at.w, at.p, graph=True)
+
     def g2_p(self, at: Point, p_star: Tensor, phi: float) -> Tensor:
         """(1 - phi) alpha_k grad l_k: V3 does not depend on p."""
         del p_star

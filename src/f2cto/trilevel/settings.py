@@ -106,7 +106,9 @@ class Settings:
     exact: bool = False
     interior: float = 0.0
     shared_refinement: bool = False
-    frozen_alpha: bool = False  # the lower-bilevel variant: level 1 does not move
+    frozen_alpha: bool = False  # level 1 does not move: the lower-bilevel variant, or before `still` iterations
+    still: int = 0  # iterations before alpha moves; the mean of alpha begins after them
+    listens: bool = False  # whether what each weight costs is added up in this iteration
 
     def __post_init__(self) -> None:
         """Refuse a refinement of negative length."""

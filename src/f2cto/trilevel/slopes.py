@@ -36,6 +36,10 @@ class Slopes(Protocol):
         """Of f2_eval in q, Eq. (8)."""
         ...
 
+    def f2_train_alpha(self, at: Point) -> Tensor:
+        """Of f2_train in alpha: what a unit of each weight costs; for coresets the loss of each sample."""
+        ...
+
     def g2_p(self, at: Point, p_star: Tensor, phi: float) -> Tensor:
         """Of g2 in p, Eq. (9)."""
         ...
@@ -92,6 +96,10 @@ class Autograd:
     def f2_eval_q(self, at: Point) -> Tensor:
         """The gradient of f2_eval in q."""
         return gradient(lambda v: self.problem.f2_eval(at.alpha, v, at.w), at.q)
+
+    def f2_train_alpha(self, at: Point) -> Tensor:
+        """The gradient of f2_train in alpha."""
+        return gradient(lambda v: self.problem.f2_train(v, at.w, at.p), at.alpha)
 
     def g2_p(self, at: Point, p_star: Tensor, phi: float) -> Tensor:
         """The gradient of g2 in p."""

@@ -16,6 +16,21 @@ from f2cto.trilevel.stationarity import Moves, moves
 
 
 @dataclass(frozen=True)
+class Heard:
+    """What each weight has cost at level 2 under attack, in the iterations that listened."""
+
+    total: Tensor  # the sum of the gradients of f2_train in alpha at p*; empty before the first
+    times: int = 0
+
+    def and_now(self, costs: Tensor) -> Heard:
+        """With one iteration more."""
+        return Heard(self.total + costs if self.times else costs, self.times + 1)
+
+
+NOTHING = Heard(torch.empty(0))
+
+
+@dataclass(frozen=True)
 class WorkerState:
     """All a worker remembers between two phases. It never leaves the worker."""
 
@@ -23,6 +38,7 @@ class WorkerState:
     at: Point  # alpha^t, q^t, w^t, p^t; w^t is the worker's copy of the shared parameters
     refined: Refined
     mean_alpha: Tensor  # of alpha^1 … alpha^t, where alpha^s weighs s: late iterates count, no single one decides
+    heard: Heard = NOTHING
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,9 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
     known, slopes = replace(state.refined, w_hat=w_hat), slopes_of(problem)
     sets, c = problem.sets, settings.penalties
     at = replace(state.at, q=known.q_star, p=known.p_star) if settings.exact else state.at
+    heard = state.heard
+    if settings.listens:
+        heard = heard.and_now(slopes.f2_train_alpha(replace(at, p=known.p_star)))
     if not settings.frozen_alpha:
         at = replace(at, alpha=update_alpha(at, sets, slopes.alpha(at, known, c), settings))
     if not settings.exact:
@@ -63,8 +82,9 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
     if not settings.exact:
         there = replace(at, w=sets.W.project(w))
         at = replace(at, p=update_p(at, sets, slopes.p(there, known, c), settings))
+    share = 2 / (max(0, state.t - settings.still) + 2)
     return Update(
-        state=WorkerState(state.t + 1, at, known, torch.lerp(state.mean_alpha, at.alpha, 2 / (state.t + 2))),
+        state=WorkerState(state.t + 1, at, known, torch.lerp(state.mean_alpha, at.alpha, share), heard),
         w=w,
         objective=objective,
         moves=moves(state.at, at, settings.eta, exact=settings.exact),
