@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from f2cto.config import SettingsError, differences, read_toml
+from f2cto.config import SettingsError, differences, merged, read_toml
 from f2cto.records import Row
 from f2cto.rehearsal import Picked
 from f2cto.writing import write_whole
@@ -32,13 +32,14 @@ class ComparisonFolder:
             msg = f"Cannot write to {path}: {error.strerror}."
             raise SettingsError(msg) from error
 
-    def claim(self, settings: Mapping[str, Any]) -> None:
+    def claim(self, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
         """Write the settings; a folder made with other settings is refused, since rows would not be comparable.
 
-        Settings of a method that has no rows yet may have changed: it may have been tuned meanwhile.
+        Settings of a method that has no rows yet may have changed: it may have been tuned meanwhile. Settings that did
+        not exist yet when the folder was made count as their `defaults`, which change nothing.
         """
         file = self.path / SETTINGS
-        differing = differences(read_toml(file), settings) if file.exists() else []
+        differing = differences(merged(defaults or {}, read_toml(file)), settings) if file.exists() else []
         if changed := self._of_rows(differing):
             msg = (
                 f"{self.path} was made with other settings ({', '.join(changed[:3])}); choose another --out, "

@@ -20,7 +20,7 @@ from f2cto.trilevel.master import aggregate, average
 from f2cto.trilevel.penalty import penalised
 from f2cto.trilevel.problem import Point, Refined, Sets, objective
 from f2cto.trilevel.refinement import refine_p, refine_q, refine_w_p, refined
-from f2cto.trilevel.settings import Hat, Penalties, Rules, Settings, Start, StepSizes
+from f2cto.trilevel.settings import Hat, Penalties, Rest, Rules, Settings, Start, StepSizes
 from f2cto.trilevel.slopes import Autograd
 from f2cto.trilevel.stationarity import moves, stationarity_gap
 from f2cto.trilevel.values import g2, residuals, second_level, v2_eval, v2_train, v3
@@ -355,7 +355,7 @@ def test_frozen_alpha_stays() -> None:
         PROBLEM,
         WorkerState(t=0, at=AT, refined=KNOWN, mean_alpha=AT.alpha),
         W_HAT,
-        replace(SETTINGS, frozen_alpha=True),
+        replace(SETTINGS, rest=Rest(frozen=True)),
     )
     assert torch.equal(done.state.at.alpha, ALPHA)
     assert not torch.equal(done.state.at.q, Q)
@@ -390,3 +390,20 @@ def test_the_mean_of_the_weights_counts_iteration_s_s_times() -> None:
     assert len({tuple(alpha.tolist()) for alpha in seen}) > 1  # else any mean would do
     expected = sum(s * alpha for s, alpha in enumerate(seen, start=1)) / 10
     torch.testing.assert_close(state.mean_alpha, expected)
+
+
+def test_what_weights_cost_is_heard_and_the_mean_begins_where_alpha_moves() -> None:
+    """The cost of a weight is the slope of f2_train in alpha at p*, whatever p is."""
+    resting = replace(SETTINGS, rest=Rest(frozen=True, until=2, listens=True))
+    state = WorkerState(t=0, at=AT, refined=KNOWN, mean_alpha=AT.alpha)
+    for times in (1, 2):
+        w, p_star = state.at.w, state.refined.p_star
+        cost = gradient(lambda alpha: PROBLEM.f2_train(alpha, w, p_star), state.at.alpha)  # noqa: B023
+        before, state = state, update(PROBLEM, state, W_HAT, resting).state
+        assert state.heard.times == times
+        torch.testing.assert_close(state.heard.total, cost + (before.heard.total if times > 1 else 0))
+        torch.testing.assert_close(state.mean_alpha, AT.alpha)
+    state = update(PROBLEM, state, W_HAT, replace(SETTINGS, rest=Rest(until=2))).state
+    assert state.heard.times == 2
+    assert not torch.equal(state.at.alpha, AT.alpha)
+    torch.testing.assert_close(state.mean_alpha, state.at.alpha)  # not mixed with the weights that stood still

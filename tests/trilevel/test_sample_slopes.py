@@ -13,7 +13,16 @@ from f2cto.federation.in_process import InProcess
 from f2cto.federation.joint import Joint, in_this_process
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
+from f2cto.selectors.f2cto_settings import (
+    F2ctoSettings,
+    Form,
+    Perturbation,
+    Proxy,
+    Screening,
+    StepRule,
+    Weighting,
+    WeightRule,
+)
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage, TrilevelProgram
@@ -103,6 +112,17 @@ def test_chunks_change_nothing(form: Form, chunk: int, keeps_graphs: bool) -> No
     method = F2cto(settings, radius=9.0)
     parts = final_states(method, readable=False, chunk=chunk, keeps_graphs=keeps_graphs)
     same(final_states(method, readable=False), parts)
+
+
+def test_screening() -> None:
+    """What is heard, who is set aside by it and all that follows are the same in both forms."""
+    settings = F2ctoSettings(screening=Screening(rounds=6, since=2, least=0.2), stopping=Stopping(iterations=20))
+    method = F2cto(settings, radius=2.0)
+    one, two = final_states(method, readable=True), final_states(method, readable=False, chunk=5)
+    same(one, two)
+    for a, b in zip(one, two, strict=True):
+        assert a.heard.times == b.heard.times == 4
+        torch.testing.assert_close(a.heard.total, b.heard.total, rtol=0, atol=1e-9)
 
 
 def test_frozen_alpha() -> None:

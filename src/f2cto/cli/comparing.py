@@ -85,7 +85,7 @@ def run(chosen: argparse.Namespace) -> int:
     for label in labels:
         contender(label, settings)
     folder = ComparisonFolder(chosen.out)
-    folder.claim(plain(settings))
+    folder.claim(plain(settings), plain(RunSettings()))
     expected = len(tasks) * attacks(tasks)
     done = folder.rows(expected)
     known = {(row.method, row.seed) for row in done}

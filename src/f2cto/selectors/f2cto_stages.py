@@ -26,7 +26,7 @@ from f2cto.selectors.screening import narrowed, passed_on, passing
 from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.problem import Point, Sets
 from f2cto.trilevel.program import Stage, no_parameters
-from f2cto.trilevel.settings import Hat, Rules, Settings, StepSizes
+from f2cto.trilevel.settings import Hat, Rest, Rules, Settings, StepSizes
 from f2cto.trilevel.worker import NOTHING, Heard
 
 # Parts of a pass that stay below malloc's limit for memory it hands back at once (32 MB) are not paged in every time.
@@ -128,7 +128,7 @@ class Stages:
     def passing(self, team: Team, heard: Heard, blocks: Blocks) -> Tensor:
         """Whose robust losses were better than chance, or among the lower of their block.  (M,)."""
         model = team.shards[0].model
-        classes = model.logits(model.own(), team.x[:1]).shape[1]
+        classes = model.logits(model.own().to(team.x), team.x[:1]).shape[1]
         return passing(heard.total / heard.times, blocks, classes, self.settings.screening.least)
 
     def _blocks(self, team: Team) -> Blocks:
@@ -207,9 +207,11 @@ class Stages:
             exact=attack.form is Form.EXACT,
             interior=1e-3 if attack.form is Form.EXACT else 0.0,
             shared_refinement=attack.one_problem,
-            frozen_alpha=level.frozen or t < screening.rounds,
-            still=screening.rounds,
-            listens=screening.since <= t < screening.rounds,
+            rest=Rest(
+                frozen=level.frozen or t < screening.rounds,
+                until=screening.rounds,
+                listens=screening.since <= t < screening.rounds,
+            ),
         )
 
 

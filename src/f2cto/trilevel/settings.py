@@ -83,6 +83,15 @@ class Hat:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """When level 1 does not move."""
+
+    frozen: bool = False  # not in this iteration: before `until`, or never (the lower-bilevel variant)
+    until: int = 0  # the first iteration in which alpha may move; the mean of alpha begins there
+    listens: bool = False  # whether what each weight costs is added up in this iteration
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything Algorithm 1 leaves to choose on a worker.
 
@@ -106,9 +115,7 @@ class Settings:
     exact: bool = False
     interior: float = 0.0
     shared_refinement: bool = False
-    frozen_alpha: bool = False  # level 1 does not move: the lower-bilevel variant, or before `still` iterations
-    still: int = 0  # iterations before alpha moves; the mean of alpha begins after them
-    listens: bool = False  # whether what each weight costs is added up in this iteration
+    rest: Rest = field(default_factory=Rest)
 
     def __post_init__(self) -> None:
         """Refuse a refinement of negative length."""

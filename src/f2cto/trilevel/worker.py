@@ -71,9 +71,9 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
     sets, c = problem.sets, settings.penalties
     at = replace(state.at, q=known.q_star, p=known.p_star) if settings.exact else state.at
     heard = state.heard
-    if settings.listens:
+    if settings.rest.listens:
         heard = heard.and_now(slopes.f2_train_alpha(replace(at, p=known.p_star)))
-    if not settings.frozen_alpha:
+    if not settings.rest.frozen:
         at = replace(at, alpha=update_alpha(at, sets, slopes.alpha(at, known, c), settings))
     if not settings.exact:
         at = replace(at, q=update_q(at, sets, slopes.q(at, known, c), settings))
@@ -82,7 +82,7 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
     if not settings.exact:
         there = replace(at, w=sets.W.project(w))
         at = replace(at, p=update_p(at, sets, slopes.p(there, known, c), settings))
-    share = 2 / (max(0, state.t - settings.still) + 2)
+    share = 2 / (max(0, state.t - settings.rest.until) + 2)
     return Update(
         state=WorkerState(state.t + 1, at, known, torch.lerp(state.mean_alpha, at.alpha, share), heard),
         w=w,
