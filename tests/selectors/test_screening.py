@@ -98,7 +98,7 @@ def test_f1_is_that_of_those_who_stay() -> None:
     assert isinstance(before, RobustCoreset)
     assert isinstance(after, RobustCoreset)
     torch.testing.assert_close(before.every, torch.full((20,), 1 / 20))
-    for label in shard.y.unique():
+    for label in range(3):
         own = shard.y == label
         torch.testing.assert_close(after.every[own].sum(), before.every[own].sum())
 
@@ -115,7 +115,8 @@ def test_one_exchange_two_and_a_team_choose_alike(choice: Choice) -> None:
         engine = in_this_process(CoresetProgram(method.settings, stages, stages.initial, together=together), shards)
         assert isinstance(engine, Joint) is together
         method.lead(engine.ask, shards[0].model.own().double(), lambda _: None)
-        pairs = zip(shards, engine.states, strict=True)
+        states = [state for state in engine.states if isinstance(state, WorkerState)]
+        pairs = zip(shards, states, strict=True)
         found.append([method.coreset(shard, state).indices.tolist() for shard, state in pairs])
     assert found[0] == found[1] == found[2]
 

@@ -87,10 +87,12 @@ class TrilevelProgram(Generic[Shard_contra]):
         w = message.vectors["w"]
         known = replace(state.refined, w_hat=message.vectors.get("w_hat", w))
         state = replace(state, t=_iteration(message, state), at=replace(state.at, w=w), refined=known)
-        for _ in range(self.local_rounds):
+        for left in reversed(range(self.local_rounds)):
             here = self.stage(shard, state.t, state.heard)
             done = iterate(here.problem, state, here.settings, here.rng)
-            state = replace(done.state, at=replace(done.state.at, w=here.problem.sets.W.project(done.w)))
+            state = done.state
+            if left:  # the worker's own w goes on; at the end the point stays where the last step was taken
+                state = replace(state, at=replace(state.at, w=here.problem.sets.W.project(done.w)))
         sent = {"w": done.w}
         if not here.settings.hat.syncs(state.t):
             sent["w_hat"] = state.refined.w_hat
