@@ -40,9 +40,14 @@ def k_center(distances: Tensor, count: int) -> Tensor:
     return torch.tensor(order, device=distances.device)
 
 
-def herd(gram: Tensor, count: int) -> Tensor:
-    """Herding (Welling, 2009): next comes what brings the mean of the chosen nearest to the mean of all."""
-    wanted, own, chosen_sum = gram.mean(dim=1), gram.diagonal(), gram.new_zeros(len(gram))
+def herd(gram: Tensor, count: int, weights: Tensor | None = None) -> Tensor:
+    """Herding (Welling, 2009): next comes what brings the mean of the chosen nearest to the mean of all.
+
+    `weights` >= 0 make it a weighted mean of all; where they are all zero they say nothing.
+    """
+    uneven = weights is not None and bool(weights.any())
+    wanted = gram @ (weights / weights.sum()).to(gram) if weights is not None and uneven else gram.mean(dim=1)
+    own, chosen_sum = gram.diagonal(), gram.new_zeros(len(gram))
     left = torch.ones_like(wanted, dtype=torch.bool)
     order = []
     for n in range(1, count + 1):

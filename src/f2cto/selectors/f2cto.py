@@ -81,11 +81,11 @@ class F2cto:
         return {"epsilon": spent(privacy, exchanges)} if privacy.on else {}
 
     def coreset(self, shard: Shard, state: WorkerState) -> Coreset:
-        """The largest weights of each block, or a greedy choice where weights were frozen."""
-        alpha = state.mean_alpha if self.settings.choice is Choice.AVERAGE else state.at.alpha
+        """The largest weights of each block, or those who stand for the weighted samples of their class."""
+        alpha = state.at.alpha if self.settings.choice is Choice.TOP else state.mean_alpha
         groups = self.stages().field(Team((shard,)), state.heard).blocks.groups
         if self.settings.choice is Choice.GREEDY:
-            order = greedy_match(shard, state.at.w, state.refined.p_star)
+            order = greedy_match(shard, state.at.w, state.refined.p_star, alpha)
         else:
             order = alpha.argsort(descending=True, stable=True)
         places = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes

@@ -45,7 +45,7 @@ class Choice(StrEnum):
 
     TOP = "top"  # the largest weights of the last iteration
     AVERAGE = "average"  # the largest weights on average, later iterations counting more
-    GREEDY = "greedy"  # greedy gradient matching under the trained model, where weights were frozen
+    GREEDY = "greedy"  # samples whose robust gradients add up to the weighted ones, under the trained model
 
 
 @dataclass(frozen=True)
