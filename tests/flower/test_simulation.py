@@ -102,7 +102,7 @@ def test_state_stays_with_the_node_and_is_no_more_than_arrays_and_texts(tmp_path
     grid = nodes(of, 3)
     run(orders(of), grid)
     for node in grid.nodes.values():
-        assert set(node.context.state) == {"job", "state"}
+        assert set(node.context.state) == {"job", "state", "aliases"}
         assert isinstance(node.context.state["state"], ArrayRecord)
     sizes = {array.shape for content in grid.crossed for array in frame_of(content).arrays.values()}
     assert sizes == {(64 * 12 + 12 + 12 * 10 + 10,)}
@@ -126,6 +126,7 @@ def test_what_a_simulated_site_keeps_comes_back(tmp_path: Path) -> None:
     assert store.state({}) == {}
     store.begin({"text": "a"})
     state = {"a.b": torch.arange(3), "n": torch.tensor(2.0, dtype=torch.float64), "m": torch.ones(2, 0)}
+    state["a.c"] = state["a.b"]
     store.save_state(state, {})
     calls = [Frame({"serial": i}, {"w": np.full(2, i, np.float32)}) for i in range(1, 12)]
     for i, call in enumerate(calls, 1):
@@ -134,6 +135,7 @@ def test_what_a_simulated_site_keeps_comes_back(tmp_path: Path) -> None:
     assert again.job() == {"text": "a"}
     found = again.state({})
     assert all(torch.equal(found[name], value) and found[name].dtype == value.dtype for name, value in state.items())
+    assert found["a.c"] is found["a.b"]
     assert [(call.head["serial"], call.arrays["w"][0]) for call in again.calls()] == [(i, i) for i in range(1, 12)]
     again.set_aside()
     assert again.state({}) == {}
