@@ -114,6 +114,23 @@ def test_methods_whose_state_cannot_be_kept_are_simulated_too(tmp_path: Path) ->
     check_as_in_process(of["preset"], tmp_path / "out", 3)
 
 
+def test_a_simulation_that_goes_on_says_that_its_sites_begin_afresh(tmp_path: Path) -> None:
+    of = config(tmp_path)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(line: str) -> None:
+        if line.startswith("iteration 3"):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run(orders(of), nodes(of, 3), killed)
+    summary = run(orders(of), nodes(of, 3))  # as a new `flwr run` has them: Flower keeps no context from run to run
+    noted = [(absence["worker"], absence["why"]) for absence in summary["absences"]]
+    assert noted == [(i, "had lost its state and started afresh") for i in range(3)]
+
+
 def test_data_are_read_once_in_a_process(tmp_path: Path) -> None:
     path = preset(tmp_path)
     assert simulated(path, "") is simulated(path, "")
