@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from f2cto.config import build, read_toml
 from f2cto.federation.wire import Frame
+from f2cto.fleets import Apart
 from f2cto.flower.context_store import ContextStore
 from f2cto.flower.master import run
 from f2cto.flower.packing import frame_of
@@ -61,7 +62,7 @@ def nodes(run_config: dict[str, Any], count: int) -> MemoryGrid:
 
 
 def in_process(path: str) -> tuple[Selection, list[list[int]]]:
-    """The same selection by `select`, in the rows of the source."""
+    """The same selection by `select`, its workers in turn as sites are, in the rows of the source."""
     settings = build(RunSettings, read_toml(Path(path)))
     made = prepare(settings, Path())
     chosen = select(
@@ -72,6 +73,7 @@ def in_process(path: str) -> tuple[Selection, list[list[int]]]:
         seed=settings.seed,
         method=settings.method,
         radius=settings.f2cto.perturbation.train_radius,
+        gather=Apart,
     )
     return chosen, [rows[indices].tolist() for rows, indices in zip(made.rows, chosen.indices, strict=True)]
 
