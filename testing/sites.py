@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,9 @@ def digits(settings: RunSettings) -> tuple[Schema, list[SiteData]]:
 
 
 @contextmanager
-def federation(out: Path, workers: int) -> Iterator[Federation]:
+def federation(out: Path, workers: int, settings: RunSettings | None = None) -> Iterator[Federation]:
     """A running federation; every node's app is the forwarder. Sockets need short paths."""
-    schema, data = digits(told({}, workers))
+    schema, data = digits(settings or told({}, workers))
     with tempfile.TemporaryDirectory() as short:
         sites = [Served(part, schema, i, out / f"site-{i}", Path(short) / f"{i}") for i, part in enumerate(data)]
         grid = MemoryGrid()
@@ -116,7 +117,8 @@ def federation(out: Path, workers: int) -> Iterator[Federation]:
             site.start()
             grid.connect(1000 + 7 * site.number, forward, socket=str(site.socket))
         try:
-            yield Federation(sites, grid, lambda **v: Orders(told(v, workers), schema, out / "master", 5.0, 0.01))
+            made = partial(Orders, schema=schema, out=out / "master", seconds=5.0, poll=0.01)
+            yield Federation(sites, grid, lambda **values: made(settings or told(values, workers)))
         finally:
             for site in sites:
                 site.kill()

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from f2cto.cli import main
 from f2cto.folder import FILES, RunFolder
 from f2cto.selectors.catalogue import METHODS
+from f2cto.selectors.running import Here
 
 FAST = [
     *["select", "--workers", "3", "--size", "5", "--iterations", "3"],
@@ -203,6 +204,20 @@ def test_help_does_not_wait_for_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0  # noqa: S603
+
+
+def test_workers_elsewhere_get_the_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int | None]()
+
+    def gather_of(_: object, threads: int | None) -> type[Here]:
+        asked.append(threads)
+        return Here
+
+    monkeypatch.setattr("f2cto.experiment.gather_of", gather_of)
+    quick = ["select", "--method", "random", "--no-judge", "--engine", "ray", "--quiet"]
+    assert main([*quick, "--threads", "1"]) == 0
+    assert main(quick) == 0
+    assert asked == [1, None]
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"attacks", "config", "data", "evaluation", "hardware", "models", "randomness", "run_settings"},
         *{"selection"},
     },
+    "fleets": {"cluster", "federation", "run_settings", "selectors"},
     "experiment": {
-        *{"cluster", "config", "data", "evaluation", "models", "preparation", "randomness", "records", "run_settings"},
-        *{"selection", "selectors", "trilevel"},
+        *{"config", "data", "evaluation", "fleets", "models", "preparation", "randomness", "records", "selection"},
+        *{"selectors", "trilevel"},
     },
     "rehearsal": {
         *{"attacks", "data", "models", "preparation", "randomness", "records", "selection", "training"},

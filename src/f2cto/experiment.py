@@ -15,11 +15,11 @@ from torch import Tensor
 from f2cto.config import plain
 from f2cto.data.dataset import LabelledData, concat
 from f2cto.evaluation import Judge
+from f2cto.fleets import gather_of
 from f2cto.models import fresh
 from f2cto.preparation import Prepared
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import Kept, RunRecord, Score
-from f2cto.run_settings import Engine, Federation
 from f2cto.selection import Selection, select
 from f2cto.selectors.running import Gather, Here
 from f2cto.trilevel.master import Round
@@ -53,10 +53,13 @@ class Silent:
         """A model was judged."""
 
 
-def run(on: Prepared, watcher: Watcher) -> RunRecord:
-    """Select, judge the coreset beside random ones of the same size, and record both."""
+def run(on: Prepared, watcher: Watcher, threads: int | None = None) -> RunRecord:
+    """Select, judge the coreset beside random ones of the same size, and record both.
+
+    `threads` are for workers in processes of their own; this process keeps those it has.
+    """
     began = time.monotonic()
-    chosen = choose(on.settings.method, on, on.settings.seed, watcher, gather_of(on.settings.federation))
+    chosen = choose(on.settings.method, on, on.settings.seed, watcher, gather_of(on.settings.federation, threads))
     seconds = time.monotonic() - began
     kept = kept_samples(on, chosen)
     watcher.on_selected(chosen, kept)
@@ -107,16 +110,6 @@ def picture(sample: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]
         return None
     image = sample.permute(1, 2, 0).clamp(0, 1).double()
     return (image[..., 0] if image.shape[-1] == 1 else image).numpy()
-
-
-def gather_of(wanted: Federation) -> Gather:
-    """Where workers run, as the settings have it."""
-    if wanted.engine is Engine.PROCESS:
-        return partial(Here, faults=wanted.faults)
-    from f2cto.cluster.fleet import ray_fleet  # noqa: PLC0415  (an extra)
-    from f2cto.cluster.hosts import Cluster  # noqa: PLC0415
-
-    return ray_fleet(Cluster(wanted.address, folder=wanted.folder), wanted.faults)
 
 
 def choose(method: str, on: Prepared, seed: int, watcher: Watcher | None = None, gather: Gather = Here) -> Selection:

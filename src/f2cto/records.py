@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,25 @@ from numpy.typing import NDArray
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:
-    """Where figures come from: the command, the date and the versions that made them."""
+    """Where figures come from: the command, the date, the versions and, in a checkout, the commit that made them."""
     return {
         "command": shlex.join(command),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": {name: version(name) for name in ("f2cto", "torch")} | {"python": platform.python_version()},
+        **commit_of(Path(__file__).parents[2]),
     }
+
+
+def commit_of(root: Path) -> dict[str, str]:
+    """The commit of a checkout, marked where files differ from it; nothing elsewhere, or without git."""
+    if not (root / ".git").exists():
+        return {}
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": found.stdout.strip()}
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,7 @@ class Federation:
     engine: Engine = Engine.PROCESS
     address: str = ""  # of a Ray cluster, `auto` or HOST:PORT; empty: one on this machine
     folder: str = ""  # where its workers keep their states, so that one whose process died goes on; empty: nowhere
+    together: bool = True  # in this process workers work as one where they can; false: in turn, as elsewhere
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:

@@ -24,21 +24,21 @@ from f2cto.cluster.packing import packed, unpacked
 from f2cto.config import SettingsError
 from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.faults import Faults, OnFailure
+from f2cto.fleets import Apart, gather_of
 from f2cto.message import Ask, Message
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
+from f2cto.run_settings import Engine, Federation
 from f2cto.selectors.base import Coreset, Given, OnRound, Selector, Shard
 from f2cto.selectors.catalogue import make_selector
-from f2cto.selectors.running import Here, Result, run
+from f2cto.selectors.running import Result, run
 from f2cto.trilevel.master import Round, Solution, Stopped
 
-APART = Faults(patience=1.0)  # as good as the default, and keeps workers in this process from working as one
 
-
-def digits() -> list[Shard]:
+def digits(least: int = 80) -> list[Shard]:
     x, y = load_digits(return_X_y=True)
     model = FlatModel(fresh(lambda: mlp(64, (32,), 10), generator(0)))
-    parts = [slice(100 * i, 100 * i + 80 + 10 * i) for i in range(5)]
+    parts = [slice(100 * i, 100 * i + least + 10 * i) for i in range(5)]
     return [
         Shard(torch.tensor(x[part] / 16).float(), torch.tensor(y[part]), 10, model, i, 0)
         for i, part in enumerate(parts)
@@ -75,7 +75,7 @@ def close_to(one: Result, other: Result) -> None:
 def test_the_same_as_in_one_process(method: str, settings: dict[str, Any], hosts: Hosts) -> None:
     chosen = selector(method, **settings)
     there = run(chosen, SHARDS, W, gather=partial(RayFleet, hosts=hosts))
-    close_to(there, run(chosen, SHARDS, W, gather=partial(Here, faults=APART)))
+    close_to(there, run(chosen, SHARDS, W, gather=Apart))
 
 
 def kill(hosts: Hosts, worker: int) -> None:
@@ -124,10 +124,29 @@ def test_with_kept_states_nothing_is_lost(hosts: Hosts, tmp_path: Path) -> None:
     faults = Faults(OnFailure.WAIT, pause=0.1)
     with kept_in(hosts, tmp_path):
         result = killed(hosts, faults, settings)
-    whole = run(selector(**settings), SHARDS, W, gather=partial(Here, faults=APART))
+    whole = run(selector(**settings), SHARDS, W, gather=Apart)
     assert torch.equal(result.solution.w, whole.solution.w)
     assert all(torch.equal(a.indices, b.indices) for a, b in zip(result.coresets, whole.coresets, strict=True))
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"worker-{i}.safetensors" for i in range(5)]
+
+
+def test_killed_in_the_midst_of_an_iteration_nothing_is_lost_either(hosts: Hosts, tmp_path: Path) -> None:
+    """Shards are large enough for sums to depend on their order: a state whose parts were one tensor is to stay so."""
+
+    class Struck(RayFleet):
+        def ask(self, phase: str, message: Message) -> list[Message]:
+            replies = super().ask(phase, message)
+            if phase == "refine" and self.exchange.serial == 9:
+                kill(hosts, 1)
+            return replies
+
+    shards, chosen = digits(250), selector(stopping={"iterations": 8}, sharing={"exchanges": 2})
+    with kept_in(hosts, tmp_path):
+        there = partial(Struck, faults=Faults(OnFailure.WAIT, pause=0.1), hosts=hosts)
+        result = run(chosen, shards, W, gather=there)
+    whole = run(chosen, shards, W, gather=Apart)
+    assert torch.equal(result.solution.w, whole.solution.w)
+    assert all(torch.equal(a.indices, b.indices) for a, b in zip(result.coresets, whole.coresets, strict=True))
 
 
 @contextmanager
@@ -212,6 +231,13 @@ def test_death_is_noticed_at_once_and_lateness_in_time(counting: RayFleet, hosts
         counting.ask("sleep", ONES)
     hosts._cluster = before
     hosts._end(1)  # who sleeps is not to be waited for
+
+
+@pytest.mark.parametrize(("threads", "each"), [(2, 2), (None, 1)])
+def test_processes_get_the_threads_that_were_asked_for(threads: int | None, each: int) -> None:
+    gather = gather_of(Federation(Engine.RAY, "auto", "states"), threads)
+    assert isinstance(gather, partial)
+    assert gather.keywords["cluster"] == Cluster("auto", threads=each, folder="states")
 
 
 def test_vectors_cross_unchanged() -> None:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from f2cto.federation.carrier import Call
-from f2cto.federation.snapshots import SnapshotError, flattened, rebuilt
+from f2cto.federation.snapshots import SnapshotError, file_of, flattened, read_file, rebuilt
 from f2cto.federation.worker import MissedError, Worker
 from f2cto.message import Message
 from f2cto.selectors.f2cto import F2cto
@@ -55,6 +55,16 @@ def test_what_grew_since_the_start_cannot_be_put_back() -> None:
     grown = {**flattened(STATE), "nothing": torch.ones(2)}
     with pytest.raises(SnapshotError, match="`nothing`, and a fresh state has nothing there"):
         rebuilt(STATE, grown)
+
+
+def test_what_is_one_tensor_comes_back_as_one(tmp_path: Path) -> None:
+    p = torch.arange(5.0)
+    (tmp_path / "state").write_bytes(file_of({"p": p, "q": p, "half": p[:2], "none": torch.empty(0)}, {"of": "me"}))
+    state, about = read_file(tmp_path / "state")
+    assert about == {"of": "me"}
+    assert state["q"] is state["p"]
+    assert torch.equal(state["half"], p[:2])
+    assert state["half"].data_ptr() != state["p"].data_ptr()
 
 
 def calls(w: Tensor) -> list[Call]:

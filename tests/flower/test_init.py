@@ -272,6 +272,10 @@ def test_a_schema_from_a_table_or_a_shape(tmp_path: Path, capsys: pytest.Capture
     assert main(["federation", "schema", str(tmp_path / "t.csv"), *options]) == 0
     schema = read_schema(out)
     assert (schema.classes, [c.name for c in schema.columns if c.fixed]) == (("no", "yes"), ["b"])
+    assert "2 classes, 2 columns. Read" in capsys.readouterr().out
+    (tmp_path / "same.csv").write_text("a,b,c,kind\n0.5,1,x,no\n2.5,1,x,yes\n1.5,1,x,yes\n")
+    assert main(["federation", "schema", str(tmp_path / "same.csv"), "--label", "kind", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.startswith("note: Left out because constant: b, c.\n")
     assert main(["federation", "schema", "--shape", "1,8,8", "--classes", "10", "--out", str(out)]) == 0
     assert (read_schema(out).shape, read_schema(out).classes[-1]) == ((1, 8, 8), "9")
     assert main(["federation", "schema", "--shape", "3", "--classes", "cat, dog", "--out", str(out)]) == 0

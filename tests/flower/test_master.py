@@ -90,7 +90,10 @@ class Kill:
     def __call__(self, _: Message) -> None:
         self.left -= 1
         if self.left == 0:
-            raise self.KilledError
+            self.strike()
+
+    def strike(self) -> None:
+        raise self.KilledError
 
 
 @pytest.mark.parametrize("exchanges", [2, 1])
@@ -308,6 +311,61 @@ def test_a_restarted_master_remembers_who_had_lost_its_state(three: Federation) 
     summary = run(of, three.grid)
     assert [(a["serial"], a["worker"]) for a in summary["absences"]] == [(3, 2)]
     assert not any(row.get("absent") for row in rows(of))
+
+
+def lost_between(made: Federation, of: Orders, serial: int) -> None:
+    """A master is killed before a question, and while it is away a site loses its folder."""
+    made.grid.before = Interrupt(serial, Kill(1).strike)
+    with pytest.raises(Kill.KilledError):
+        run(of, made.grid)
+    made.grid.before = lambda _: None
+    made.sites[1].kill()
+    shutil.rmtree(made.sites[1].folder)
+    made.sites[1].start()
+
+
+@pytest.mark.parametrize(("exchanges", "serial"), [(1, 3), (2, 5), (2, 4)])
+def test_a_master_that_goes_on_notes_who_lost_its_state_meanwhile(
+    three: Federation, exchanges: int, serial: int
+) -> None:
+    of = short(three, exchanges, faults=CONTINUE)
+    lost_between(three, of, serial)
+    lines = list[str]()
+    summary = run(of, three.grid, lines.append)
+    noted = {"serial": serial, "phase": "begin", "worker": 1, "why": "had lost its state and started afresh"}
+    missed = [(4, "update")] if serial == 4 else []  # which only those can answer who know `refine`
+    assert noted in summary["absences"]
+    assert [(a["serial"], a["phase"]) for a in summary["absences"] if a["phase"] != "begin"] == missed
+    assert "Site 1 had lost its state and started afresh." in lines
+
+
+@pytest.mark.parametrize("serial", [4, 5])
+def test_it_is_not_forgotten_if_that_master_is_killed_too(three: Federation, serial: int) -> None:
+    of = short(three, faults=CONTINUE)
+    lost_between(three, of, serial)
+
+    def killed(line: str) -> None:
+        if "sites are there" in line:
+            three.grid.before = Kill(1)  # before its first question
+
+    with pytest.raises(Kill.KilledError):
+        run(of, three.grid, killed)
+    three.grid.before = lambda _: None
+    summary = run(of, three.grid)
+    assert [a["worker"] for a in summary["absences"] if a["why"].startswith("had lost")] == [1]
+
+
+def test_who_was_never_there_has_lost_nothing(three: Federation) -> None:
+    of, site = short(three, faults=CONTINUE), three.sites[1]
+    site.kill()
+    three.grid.before = Interrupt(5, Kill(1).strike)
+    with pytest.raises(Kill.KilledError):
+        run(of, three.grid)
+    three.grid.before = lambda _: None
+    site.start()
+    summary = run(of, three.grid)
+    assert [a["serial"] for a in summary["absences"]] == [1, 2, 3, 4]
+    assert not any(a["why"].startswith("had lost") for a in summary["absences"])
 
 
 def test_a_killed_site_ends_a_run_that_is_to_stop(three: Federation) -> None:

@@ -222,6 +222,9 @@ def test_a_node_with_an_unregistered_key_is_refused(ended: Ended) -> None:
 
 
 def test_who_speaks_plain_http_is_refused(ended: Ended) -> None:
+    # Somebody is there: what follows is refused, and not merely unheard.
+    assert ended.at.running["superlink"].poll() is None
+    assert listens(ended.at.port)
     assert "SuperNode ID" not in stranger(ended.at, "plain", SECURE="no")
     with pytest.raises(httpx.HTTPError):
         httpx.post(f"http://127.0.0.1:{ended.at.port}/v1/fleet/pull-messages", timeout=10)

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from f2cto.config import build, read_toml
 from f2cto.federation.wire import Frame
+from f2cto.fleets import Apart
 from f2cto.flower.context_store import ContextStore
 from f2cto.flower.master import run
 from f2cto.flower.packing import frame_of
@@ -61,7 +62,7 @@ def nodes(run_config: dict[str, Any], count: int) -> MemoryGrid:
 
 
 def in_process(path: str) -> tuple[Selection, list[list[int]]]:
-    """The same selection by `select`, in the rows of the source."""
+    """The same selection by `select`, its workers in turn as sites are, in the rows of the source."""
     settings = build(RunSettings, read_toml(Path(path)))
     made = prepare(settings, Path())
     chosen = select(
@@ -72,6 +73,7 @@ def in_process(path: str) -> tuple[Selection, list[list[int]]]:
         seed=settings.seed,
         method=settings.method,
         radius=settings.f2cto.perturbation.train_radius,
+        gather=Apart,
     )
     return chosen, [rows[indices].tolist() for rows, indices in zip(made.rows, chosen.indices, strict=True)]
 
@@ -102,7 +104,7 @@ def test_state_stays_with_the_node_and_is_no_more_than_arrays_and_texts(tmp_path
     grid = nodes(of, 3)
     run(orders(of), grid)
     for node in grid.nodes.values():
-        assert set(node.context.state) == {"job", "state"}
+        assert set(node.context.state) == {"job", "state", "aliases"}
         assert isinstance(node.context.state["state"], ArrayRecord)
     sizes = {array.shape for content in grid.crossed for array in frame_of(content).arrays.values()}
     assert sizes == {(64 * 12 + 12 + 12 * 10 + 10,)}
@@ -112,6 +114,23 @@ def test_methods_whose_state_cannot_be_kept_are_simulated_too(tmp_path: Path) ->
     of = config(tmp_path, 'method = "fedcs"\nmethods.fedcs.pretraining.rounds = 2\n')
     run(orders(of), nodes(of, 3))
     check_as_in_process(of["preset"], tmp_path / "out", 3)
+
+
+def test_a_simulation_that_goes_on_says_that_its_sites_begin_afresh(tmp_path: Path) -> None:
+    of = config(tmp_path)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(line: str) -> None:
+        if line.startswith("iteration 3"):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run(orders(of), nodes(of, 3), killed)
+    summary = run(orders(of), nodes(of, 3))  # as a new `flwr run` has them: Flower keeps no context from run to run
+    noted = [(absence["worker"], absence["why"]) for absence in summary["absences"]]
+    assert noted == [(i, "had lost its state and started afresh") for i in range(3)]
 
 
 def test_data_are_read_once_in_a_process(tmp_path: Path) -> None:
@@ -126,6 +145,7 @@ def test_what_a_simulated_site_keeps_comes_back(tmp_path: Path) -> None:
     assert store.state({}) == {}
     store.begin({"text": "a"})
     state = {"a.b": torch.arange(3), "n": torch.tensor(2.0, dtype=torch.float64), "m": torch.ones(2, 0)}
+    state["a.c"] = state["a.b"]
     store.save_state(state, {})
     calls = [Frame({"serial": i}, {"w": np.full(2, i, np.float32)}) for i in range(1, 12)]
     for i, call in enumerate(calls, 1):
@@ -134,6 +154,7 @@ def test_what_a_simulated_site_keeps_comes_back(tmp_path: Path) -> None:
     assert again.job() == {"text": "a"}
     found = again.state({})
     assert all(torch.equal(found[name], value) and found[name].dtype == value.dtype for name, value in state.items())
+    assert found["a.c"] is found["a.b"]
     assert [(call.head["serial"], call.arrays["w"][0]) for call in again.calls()] == [(i, i) for i in range(1, 12)]
     again.set_aside()
     assert again.state({}) == {}

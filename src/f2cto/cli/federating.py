@@ -123,27 +123,30 @@ def write_schema(chosen: argparse.Namespace) -> int:
     from f2cto.site.schema import schema_text  # noqa: PLC0415  (torch)
     from f2cto.writing import write_whole  # noqa: PLC0415
 
-    schema = _schema(chosen)
+    schema, notes = _schema(chosen)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(chosen.out, schema_text(schema).encode())
     what = f"{len(schema.columns)} columns" if schema.columns else f"samples of shape {list(schema.shape)}"
+    for note in notes:
+        print(f"note: {note}")
     print(f"{chosen.out}: {len(schema.classes)} classes, {what}. Read it through before you hand it out.")
     return 0
 
 
-def _schema(chosen: argparse.Namespace) -> Schema:
-    from f2cto.site.schema import Schema, schema_of  # noqa: PLC0415
+def _schema(chosen: argparse.Namespace) -> tuple[Schema, tuple[str, ...]]:
+    """The schema, and what is to be said of the file it was made from."""
+    from f2cto.site.schema import Schema, suggested  # noqa: PLC0415
 
     if bool(chosen.file) == bool(chosen.shape) or bool(chosen.shape) != bool(chosen.classes):
         msg = "Give a file to look at, or --shape and --classes; see `f2cto federation schema --help`."
         raise SettingsError(msg)
     if chosen.file:
-        return schema_of(chosen.file, chosen.label, [name.strip() for name in chosen.fixed.split(",") if name.strip()])
+        return suggested(chosen.file, chosen.label, [name.strip() for name in chosen.fixed.split(",") if name.strip()])
     names = chosen.classes.split(",")
     if len(names) == 1 and names[0].isdecimal():
         names = [str(number) for number in range(int(names[0]))]
     try:
-        return Schema(tuple(name.strip() for name in names), shape=tuple(map(int, chosen.shape.split(","))))
+        return Schema(tuple(name.strip() for name in names), shape=tuple(map(int, chosen.shape.split(",")))), ()
     except ValueError as error:
         msg = f"A shape is whole numbers, such as 1,28,28: {error}"
         raise SettingsError(msg) from error

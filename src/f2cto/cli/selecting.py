@@ -69,7 +69,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
     parser.add_argument(
         "--no-judge", action="store_true", help="select from all samples and train no models to compare"
     )
-    parser.add_argument("--threads", type=int, help="threads to compute with (default: by the size of the work)")
+    parser.add_argument("--threads", type=int, help="of each process (default: by the size of the work; 1 on Ray)")
     parser.add_argument("--device", help="where to compute, such as cuda (default: cpu)")
     parser.add_argument("--force", action="store_true", help="overwrite a former run in --out")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, e.g. workers=3")
@@ -91,6 +91,9 @@ def run(chosen: argparse.Namespace) -> int:
     from f2cto.run_settings import RunSettings  # noqa: PLC0415
 
     settings = build(RunSettings, requested(chosen))
+    if chosen.threads is not None and chosen.threads < 1:
+        msg = f"--threads must be at least 1; got {chosen.threads}."
+        raise SettingsError(msg)
     if shard_files.is_pattern(settings.data.source):
         return shard_files.run(chosen, settings)
     check_export(chosen.export, settings)
@@ -99,15 +102,12 @@ def run(chosen: argparse.Namespace) -> int:
     folder = RunFolder(chosen.out, force=chosen.force) if chosen.out else None
     if folder:
         folder.write_settings(plain(settings))
-    if chosen.threads is not None and chosen.threads < 1:
-        msg = f"--threads must be at least 1; got {chosen.threads}."
-        raise SettingsError(msg)
     torch.set_num_threads(chosen.threads or prepared.threads())
     console = Console(quiet=chosen.quiet)
     for note in prepared.notes:
         console.print(f"note: {note}", style="dim", highlight=False, markup=False)
     with Screen(prepared, console, folder, chosen.threads) as screen:
-        record = experiment.run(prepared, screen)
+        record = experiment.run(prepared, screen, chosen.threads)
     if folder:
         folder.write_report(record, render(record))
     show(record, console, folder)

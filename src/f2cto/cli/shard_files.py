@@ -51,7 +51,7 @@ def run(chosen: argparse.Namespace, settings: RunSettings) -> int:
             if folder:
                 folder.add_row(row(last))
 
-        found = selected(paths, settings, on_round)
+        found = selected(paths, settings, on_round, chosen.threads or 1)
         folder = claimed()  # a method that exchanges nothing has no rounds
     kept = sum(len(indices) for indices in found.indices)
     where = f"; {folder.path / 'coreset.csv'} lists them" if folder else ""
@@ -71,7 +71,6 @@ def check_heeded(chosen: argparse.Namespace, settings: RunSettings) -> None:
         "--export": chosen.export,
         "--json": chosen.json,
         "--device": chosen.device,
-        "--threads": chosen.threads,
         "--workers": chosen.workers,
         "--partition": chosen.partition,
         "--worker-column": chosen.worker_column,
@@ -95,7 +94,7 @@ def matching(settings: RunSettings) -> list[str]:
     raise SettingsError(msg)
 
 
-def selected(paths: Sequence[str], s: RunSettings, on_round: object) -> Selection:
+def selected(paths: Sequence[str], s: RunSettings, on_round: object, threads: int) -> Selection:
     """The choice of all workers."""
     from f2cto.cluster.files import select_files  # noqa: PLC0415
     from f2cto.cluster.hosts import Cluster  # noqa: PLC0415
@@ -111,7 +110,7 @@ def selected(paths: Sequence[str], s: RunSettings, on_round: object) -> Selectio
         valid=s.data.range,
         radius=s.f2cto.perturbation.train_radius,
         balance=s.data.balance,
-        cluster=Cluster(s.federation.address, folder=s.federation.folder),
+        cluster=Cluster(s.federation.address, threads=threads, folder=s.federation.folder),
         faults=s.federation.faults,
         on_round=on_round,  # type: ignore[arg-type]
     )

@@ -7,10 +7,11 @@ import os
 import socket
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
+from f2cto.cluster.token import guarded
 from f2cto.config import SettingsError
 
 ENVIRONMENT = {
@@ -44,15 +45,14 @@ class Connection:
     def __init__(self, address: str = "") -> None:
         """Connect."""
         ray = library()
-        self._own = not ray.is_initialized()
+        self._own, self._after = not ray.is_initialized(), ExitStack()
         if self._own:
             _check(address)
-            here = {} if address else {"include_dashboard": False}
-            try:
-                with _quietly():
-                    ray.init(address or "local", log_to_driver=False, logging_level="error", **here)
-            except (ConnectionError, ValueError) as error:
-                raise SettingsError(_no_cluster(address, error)) from error
+            with ExitStack() as stack:
+                if not address:
+                    stack.callback(guarded())
+                _join(ray, address)
+                self._after = stack.pop_all()
             _hush(ray)
 
     @property
@@ -65,7 +65,17 @@ class Connection:
         if self._own and library().is_initialized():
             with _quietly():
                 library().shutdown()
+        self._after.close()
         self._own = False
+
+
+def _join(ray: Any, address: str) -> None:  # noqa: ANN401
+    here = {} if address else {"include_dashboard": False}
+    try:
+        with _quietly():
+            ray.init(address or "local", log_to_driver=False, logging_level="error", **here)
+    except (ConnectionError, ValueError) as error:
+        raise SettingsError(_no_cluster(address, error)) from error
 
 
 def _check(address: str) -> None:

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import safetensors.torch
 import torch
 
 from f2cto.cluster.packing import Failure, Packed, attempted, packed, unpacked
 from f2cto.federation.carrier import Call
+from f2cto.federation.snapshots import file_of, read_file
 from f2cto.federation.worker import Worker
 from f2cto.selectors.base import Coreset, Selector, Shard
 from f2cto.writing import write_whole
@@ -75,16 +75,15 @@ class Host:
             shard = origin if isinstance(origin, Shard) else origin()
             worker, kept = Worker(self._program, shard), self._file(number)
             if self._job.again and self._job.folder and kept.exists():
-                worker.restore(safetensors.torch.load_file(kept, device=str(shard.x.device)))
+                worker.restore(read_file(kept, shard.x.device)[0])
             self._keep(number, worker)  # also before the first answer, over what a former run left there
             self._workers[number] = shard, worker
         return self._workers[number]
 
     def _keep(self, number: int, worker: Worker) -> None:
         if self._job.folder:
-            values = {name: value.detach().clone().contiguous() for name, value in worker.snapshot().items()}
             self._file(number).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._file(number), safetensors.torch.save(values))
+            write_whole(self._file(number), file_of(worker.snapshot()))
 
     def _file(self, number: int) -> Path:
         return Path(self._job.folder) / f"worker-{number}.safetensors"

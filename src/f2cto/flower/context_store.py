@@ -9,6 +9,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
+from f2cto.federation.snapshots import ALIASES, each_once, with_aliases
 from f2cto.federation.wire import Frame
 from f2cto.flower.packing import content_of, frame_of
 from f2cto.site.store import Store
@@ -39,13 +40,17 @@ class ContextStore(Store):
 
     def save_state(self, state: Mapping[str, Tensor], about: Mapping[str, str]) -> None:  # noqa: ARG002  (as the job's)
         """Keep a state."""
-        arrays = {name: Array(value.cpu().numpy()) for name, value in state.items()}
-        self._records[STATE] = ArrayRecord(arrays)
+        whole, aliases = each_once(state)
+        self._records[STATE] = ArrayRecord({name: Array(value.cpu().numpy()) for name, value in whole.items()})
+        self._records[ALIASES] = ConfigRecord(dict(aliases))
 
     def state(self, about: Mapping[str, str]) -> dict[str, Tensor]:  # noqa: ARG002
         """The state that was kept; empty where there is none."""
         arrays = self._records.array_records.get(STATE, ArrayRecord())
-        return {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
+        # Copied by torch, whose memory is aligned: sums over memory that is not may differ in the last bit.
+        whole = {name: torch.from_numpy(array.numpy()).clone() for name, array in arrays.items()}
+        aliases = self._records.config_records.get(ALIASES, ConfigRecord())
+        return with_aliases(whole, {name: str(of) for name, of in aliases.items()})
 
     def add_call(self, call: Frame, serial: int) -> None:
         """Keep a question."""

@@ -47,6 +47,7 @@ class GridCarrier:
 
     A site that does not know the job has no room for a large model's parameters and refuses them unread. So sites are
     told of the job before they are asked: those that were not told yet, and those that failed and have forgotten it.
+    Whoever has forgotten it was at it with a state that is lost, and is noted.
 
     Args:
         post: sends requests to nodes.
@@ -73,7 +74,7 @@ class GridCarrier:
 
     def carry(self, call: Call, to: Sequence[int]) -> Answers:
         """Put a question to some sites; one that does not know the job is told about it first."""
-        away = self._prepared(call, [i for i in to if i not in self._ready])
+        away = self.prepare(call, [i for i in to if i not in self._ready])
         head = {"kind": "ask", "job": self._job.id, "phase": call.phase, "serial": call.serial}
         vectors = {name: vector.detach().cpu().numpy() for name, vector in call.message.vectors.items()}
         question = Frame(head | {"scalars": dict(call.message.scalars)}, vectors)
@@ -108,18 +109,25 @@ class GridCarrier:
         self._ready -= {i for i, answer in answers.items() if isinstance(answer, Exception)}
         return answers
 
-    def _prepared(self, call: Call, to: Sequence[int]) -> dict[int, Reply]:
-        """See to it that sites know the job; why those do not that cannot be asked now."""
+    def went_on(self, sites: Iterable[int]) -> None:
+        """Take note of sites that a former master has had answers from: they are to know the job still."""
+        self._begun |= set(sites)
+
+    def prepare(self, call: Call, to: Sequence[int]) -> dict[int, Exception]:
+        """See to it that sites know the job before a question; why those do not that cannot be asked now."""
         # A question without a phase is refused by all: by those that have lost the job because of that.
         probe = Frame({"kind": "ask", "job": self._job.id})
         said = self.request(probe, [i for i in to if i in self._begun])
+        refused = {i for i, why in said.items() if isinstance(why, RefusedBySiteError)}
         untold = [i for i in to if i not in said or _knows_no_job(said[i])]
-        return {i: why for i, why in said.items() if isinstance(why, ConnectionError)} | self._told(call, untold)
+        self._ready |= refused.difference(untold)
+        failed = {i: why for i, why in said.items() if isinstance(why, Exception) and i not in refused}
+        return failed | self._told(call, untold)
 
-    def _told(self, call: Call, to: Sequence[int]) -> dict[int, Reply]:
+    def _told(self, call: Call, to: Sequence[int]) -> dict[int, Exception]:
         """Tell sites about the job that do not know it, and note who did; why it was in vain with some."""
         knew = self._begun.intersection(to)
-        failed: dict[int, Reply] = {i: r for i, r in self.start(to).items() if isinstance(r, Exception)}
+        failed = {i: r for i, r in self.start(to).items() if isinstance(r, Exception)}
         if call.serial > 1:
             self.lost += [Absence(call.serial, call.phase, i, AFRESH) for i in sorted(knew - failed.keys())]
         return failed

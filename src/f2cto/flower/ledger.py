@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from f2cto.federation.exchange import Exchange
@@ -43,6 +44,19 @@ class Ledger:
         if phase == REFINE:
             self._folder.save_replies(Replies(self.account(), tuple(replies)))
         return replies
+
+    @property
+    def answered(self) -> set[int]:
+        """The sites that a former master has had an answer from, of which it knows."""
+        missed = Counter(absence.worker for absence in self.account().absences if absence.why != AFRESH)
+        return {i for i in range(self._exchange.carrier.workers) if missed[i] < self._exchange.serial}
+
+    def keep(self) -> None:
+        """Write down at once what was found out before the first question: this master may not live to ask it."""
+        if self._kept is not None:
+            self._folder.save_replies(replace(self._kept, account=self.account()))
+        elif self.start is not None:
+            self._folder.save_progress(self.start, self.account())
 
     @property
     def on_round(self) -> OnRound:

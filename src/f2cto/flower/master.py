@@ -16,6 +16,7 @@ from torch import Tensor
 
 from f2cto.config import SettingsError, differences, plain
 from f2cto.experiment import row
+from f2cto.federation.carrier import Call
 from f2cto.federation.engine import Traffic
 from f2cto.federation.exchange import Exchange, TooFewWorkersError
 from f2cto.federation.faults import Faults, OnFailure
@@ -24,7 +25,7 @@ from f2cto.flower.grid import GridCarrier
 from f2cto.flower.ledger import Ledger
 from f2cto.flower.master_folder import Account, MasterFolder, plain_account
 from f2cto.flower.post import Post, RefusedBySiteError
-from f2cto.message import Ask
+from f2cto.message import Ask, Message
 from f2cto.privacy import spent
 from f2cto.run_settings import RunSettings
 from f2cto.selection import loaded
@@ -35,6 +36,7 @@ from f2cto.site.schema import Schema
 from f2cto.trilevel.master import OnProgress, Progress, Round, Solution
 
 Tell = Callable[[str], None]  # is given a line for people
+BEGIN = "begin"  # what comes before a master's first question
 
 
 class UnfinishedError(ConnectionError):
@@ -112,7 +114,9 @@ def led(folder: MasterFolder, orders: Orders, carrier: GridCarrier, made: Prepar
     exchange = Exchange(carrier, faults, getattr(program, "entries", ()))
     ledger = Ledger(folder, exchange, on_round, carrier.lost)
     folder.write_rows([row(last) for last in ledger.start.history] if ledger.start else [])
-    assembled(carrier, faults, tell)
+    carrier.went_on(ledger.answered)
+    assembled(carrier, faults, tell, Call(BEGIN, Message(), exchange.serial + 1))
+    ledger.keep()
     began = time.monotonic()
     if isinstance(made.selector, Resumes):
         start = made.w if ledger.start is None else ledger.start
@@ -124,20 +128,22 @@ def led(folder: MasterFolder, orders: Orders, carrier: GridCarrier, made: Prepar
     return summed_up(orders, carrier, solution, ledger.account()) | {"seconds": round(seconds, 3)}
 
 
-def assembled(carrier: GridCarrier, faults: Faults, tell: Tell) -> None:
-    """Wait until all sites are there and at the job; in the end, those that a round needs will do."""
+def assembled(carrier: GridCarrier, faults: Faults, tell: Tell, first: Call) -> None:
+    """Wait until all sites are there and at the job; in the end, those that a round needs will do.
+
+    `first` stands for the question that comes next: where there were others before it, a site may have lost its state.
+    """
     deadline, left, said = time.monotonic() + faults.patience, set(range(carrier.workers)), ""
     why: dict[int, Exception] = {}
     while left:
         why = dict(carrier.look_for(left))
         if misfits := carrier.misfits():
             raise SettingsError(" ".join(misfits))
-        for i, reply in carrier.start([i for i in sorted(left) if i not in why]).items():
-            if isinstance(reply, RefusedBySiteError):
-                msg = f"Site {i} does not take the job: {reply}"
-                raise SettingsError(msg) from reply
-            if isinstance(reply, Exception):
-                why[i] = reply
+        for i, error in carrier.prepare(first, [i for i in sorted(left) if i not in why]).items():
+            if isinstance(error, RefusedBySiteError):
+                msg = f"Site {i} does not take the job: {error}"
+                raise SettingsError(msg) from error
+            why[i] = error
         left = set(why)
         if not left or time.monotonic() >= deadline:
             break
@@ -146,6 +152,9 @@ def assembled(carrier: GridCarrier, faults: Faults, tell: Tell) -> None:
         time.sleep(faults.pause)
     there = carrier.workers - len(left)
     tell(f"{there} of {carrier.workers} sites are there.")
+    for lost in carrier.lost:
+        if lost.phase == BEGIN and lost.serial == first.serial:
+            tell(f"Site {lost.worker} {lost.why}.")
     if there < faults.needed(carrier.workers):
         msg = f"Only {there} of {carrier.workers} sites are there after {faults.patience:g} s; {_reasons(why)}"
         raise TooFewWorkersError(msg)

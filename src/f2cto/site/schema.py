@@ -115,13 +115,20 @@ class Schema:
 
 def schema_of(path: Path, label: str | None, fixed: Sequence[str] = (), options: Options = DEFAULT) -> Schema:
     """The schema that a file suggests: it must be one that may be looked at, a public sample or one site's."""
+    return suggested(path, label, fixed, options)[0]
+
+
+def suggested(
+    path: Path, label: str | None, fixed: Sequence[str] = (), options: Options = DEFAULT
+) -> tuple[Schema, tuple[str, ...]]:
+    """The schema that a file suggests, and notes on what of the file is not in it, a sentence each."""
     data = open_data(path, label=label)
     if isinstance(data.train.x, Tensor):
         if fixed:
             msg = f"Only columns can be fixed by name, and {path} has none; got {', '.join(fixed)}."
             raise DataError(msg)
-        return Schema(data.classes, shape=tuple(data.train.x.shape[1:]))
-    return Schema(data.classes, _columns(data.train.x, fixed, options), one_hot=options.one_hot)
+        return Schema(data.classes, shape=tuple(data.train.x.shape[1:])), data.notes
+    return Schema(data.classes, _columns(data.train.x, fixed, options), one_hot=options.one_hot), data.notes
 
 
 def schema_text(schema: Schema) -> str:

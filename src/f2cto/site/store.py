@@ -19,16 +19,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError
 from torch import Tensor
 
+from f2cto.federation.snapshots import file_of, read_file
 from f2cto.federation.wire import Frame, WireError, pack, unpack
 from f2cto.writing import write_whole
 
 JOB, STATE, CALLS, CORESET, PRIVACY = "job.json", "state.safetensors", "calls", "coreset.csv", "privacy.json"
 OWN = (JOB, STATE, PRIVACY, "coreset*.csv", f"{CALLS}/*.frame")  # all that is written again and again
-ALIASES = "aliases"  # of tensors that are the same one: they are written once
 
 Row = tuple[int, str, float, str]  # row number, label, weight, file or nothing
 
@@ -78,8 +77,7 @@ class Store:
 
     def save_state(self, state: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
         """Keep a worker's state; `about` says whose it is."""
-        whole, aliases = _each_once(state)
-        write_whole(self.folder / STATE, save(whole, {**about, ALIASES: json.dumps(aliases)}))
+        write_whole(self.folder / STATE, file_of(state, about))
 
     def state(self, about: Mapping[str, str]) -> dict[str, Tensor]:
         """The state that was kept; empty where there is none."""
@@ -87,12 +85,7 @@ class Store:
         if not path.exists():
             return {}
         try:
-            with safe_open(path, framework="pt") as file:
-                found = dict(file.metadata() or {})
-            # Copied out of the file's buffer, so that memory is aligned and results are the same to the last bit.
-            state = {name: value.clone() for name, value in load_file(path).items()}
-            aliases = json.loads(found.pop(ALIASES, "{}"))
-            state |= {name: state[of] for name, of in aliases.items()}
+            state, found = read_file(path)
         except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:
             msg = f"{path} is broken ({error})."
             raise StoreError(msg) from error
@@ -164,25 +157,6 @@ class Store:
 
     def _calls(self) -> list[Path]:
         return sorted((self.folder / CALLS).glob("*.frame"))
-
-
-def _each_once(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The different tensors, none in another's memory, and which names stand for the same as another.
-
-    Refined perturbations often are the perturbations themselves, and each is as large as the data.
-    """
-    first, whole, aliases = dict[tuple[object, ...], str](), dict[str, Tensor](), dict[str, str]()
-    pointers = set[int]()
-    for name, value in state.items():
-        place = value.untyped_storage().data_ptr()
-        key = (place, value.storage_offset(), value.shape, value.stride(), value.dtype)
-        if value.numel() and first.setdefault(key, name) != name:
-            aliases[name] = first[key]
-            continue
-        alone = place not in pointers and value.untyped_storage().nbytes() == value.numel() * value.element_size()
-        whole[name] = value.contiguous() if alone else value.clone().contiguous()
-        pointers.add(place)
-    return whole, aliases
 
 
 def _free(path: Path) -> Path:
