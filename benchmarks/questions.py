@@ -38,7 +38,7 @@ from f2cto.run_settings import RunSettings
 LOCAL = ("random", "balanced", "herding", "facility", "easy")
 OURS = ("f2cto", "f2cto-ef")
 WORKERS = (10, 50, 100, 200)
-KEPT = 1000  # samples kept by all workers together, however many they are
+KEPT = 200  # samples kept by all workers together, however many: 2 %, where they do not do for all yet
 LOCAL_ROUNDS = (1, 2, 5, 10)
 SIZES = ("0.01", "0.02", "0.05", "0.1", "0.2", "0.5")
 ALL_STEPS = (300, 1500, 6000)
