@@ -183,6 +183,7 @@ SPACES: Mapping[str, Sequence[Dimension]] = MappingProxyType(
     {
         "f2cto": F2CTO,
         "f2cto+p": F2CTO,
+        "f2cto-places": (_log("proxy.step", 0.05, 0.5), _log("weighting.probe", 0.1, 1.0)),
         "f2cto-literal": (),  # its steps are the printed ones
         "ubv": F2CTO,
         "lbv": F2CTO,

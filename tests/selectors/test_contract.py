@@ -43,7 +43,10 @@ VARIANTS = {
     "f2cto random start": replace(SHORT, perturbation=Perturbation(start=Start.RANDOM)),
 }
 SHARED_MODEL = shared_model()
-QUICK: dict[str, object] = {**dict.fromkeys(("f2cto", "f2cto+p", "f2cto-literal", "ubv", "lbv"), SHORT), **quick()}
+QUICK: dict[str, object] = {
+    **dict.fromkeys(("f2cto", "f2cto+p", "f2cto-places", "f2cto-literal", "ubv", "lbv"), SHORT),
+    **quick(),
+}
 SELECTORS: dict[str, tuple[str, object]] = {
     **{name: (name, QUICK.get(name, {})) for name in METHODS},
     **{name: ("f2cto", settings) for name, settings in VARIANTS.items()},

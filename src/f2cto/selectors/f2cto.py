@@ -18,7 +18,7 @@ from f2cto.message import Ask, Message
 from f2cto.privacy import spent
 from f2cto.selectors.base import Coreset, OnRound, Shard
 from f2cto.selectors.f2cto_private import PrivateProgram
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, WorkerWeights
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, WeightRule, WorkerWeights
 from f2cto.selectors.f2cto_stages import Stages, Team, blocks_of
 from f2cto.selectors.greedy_match import greedy_match
 from f2cto.selectors.quotas import in_turn
@@ -88,6 +88,9 @@ class F2cto:
             order = greedy_match(shard, state.at.w, state.refined.p_star, alpha)
         else:
             order = alpha.argsort(descending=True, stable=True)
+        if self.settings.weighting.rule is WeightRule.PLACES:  # those in places, the longest there first
+            order = state.mean_alpha.argsort(descending=True, stable=True)
+            order = order[(state.at.alpha[order] * shard.size).round().argsort(descending=True, stable=True)]
         places = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
         picks = [order[groups[order] == b][:size] for b, size in enumerate(places.tolist())]
         indices = in_turn(picks, shard.worker)

@@ -8,7 +8,7 @@ ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import torch
@@ -22,6 +22,7 @@ from f2cto.models import FlatModel
 from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, StepRule, Unit, WeightRule
+from f2cto.selectors.places import PlaceByPlace, phases, turn_of
 from f2cto.selectors.screening import narrowed, passed_on, passing
 from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.problem import Point, Sets
@@ -107,7 +108,10 @@ class Stages:
         )
         first = team.shards[0]
         rng = generator(first.seed, first.worker, t, 1, device=team.x.device)
-        return Stage(problem, self.solver_settings(team, t, here.blocks), rng)
+        settings = self.solver_settings(team, t, here.blocks)
+        if self.settings.weighting.rule is WeightRule.PLACES:
+            settings = replace(settings, rules=replace(settings.rules, move=self.places(team, t, problem)))
+        return Stage(problem, settings, rng)
 
     def initial(self, team: Team) -> Point:
         """Uniform weights in each block, no perturbations."""
@@ -130,6 +134,27 @@ class Stages:
         model = team.shards[0].model
         classes = model.logits(model.own().to(team.x), team.x[:1]).shape[1]
         return passing(heard.total / heard.times, blocks, classes, self.settings.screening.least)
+
+    def places(self, team: Team, t: int, problem: RobustCoreset) -> PlaceByPlace:
+        """How weights move place by place in iteration t."""
+        s, blocks = self.settings, problem.topk.blocks
+        window, steps = s.proxy.sync_every, t % s.proxy.sync_every
+        eta = s.proxy.hat_step * self._late(t)
+        return PlaceByPlace(
+            problem=problem,
+            model=team.shards[0].model,
+            blocks=blocks,
+            phases=phases(team.shards, len(blocks.sizes), s.weighting.turns, classwise=s.weighting.classwise),
+            turn=turn_of(t, s.screening.rounds, window, s.weighting.turns, s.rounds_of_turns),
+            place=1 / team.places,
+            share=len(team.shards),
+            apart=max(1, steps) * eta / (1 + s.penalties.rho_2),
+            probe=s.weighting.probe,
+        )
+
+    def _late(self, t: int) -> float:
+        """The factor of the proxy's steps."""
+        return self.settings.proxy.late if t >= self.settings.screening.rounds else 1.0
 
     def _blocks(self, team: Team) -> Blocks:
         """The blocks of all workers, numbered through."""
@@ -195,9 +220,9 @@ class Stages:
             eta=StepSizes(
                 alpha=level.step * self._unit(team),
                 q=attack.step_size(attack.eval_radius, scale),
-                w=proxy.step,
+                w=proxy.step * self._late(t),
                 p=attack.step_size(attack.train_radius, scale),
-                w_hat=proxy.hat_step,
+                w_hat=proxy.hat_step * self._late(t),
             ),
             penalties=self.settings.penalties,
             steps=attack.steps,

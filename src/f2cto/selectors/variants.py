@@ -13,6 +13,7 @@ from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Screenin
 from f2cto.trilevel.settings import Penalties
 
 PERIOD = 5  # I of the paper's periodic variant
+ROUNDS_OF_TURNS = 4
 
 
 def upper_bilevel(settings: F2ctoSettings) -> F2ctoSettings:
@@ -28,6 +29,27 @@ def lower_bilevel(settings: F2ctoSettings) -> F2ctoSettings:
 def periodic(settings: F2ctoSettings) -> F2ctoSettings:
     """F2CTO+P: several local rounds between two exchanges; five, unless the settings ask for more than one."""
     return settings if settings.local_rounds > 1 else replace(settings, local_rounds=PERIOD)
+
+
+def placed(settings: F2ctoSettings) -> F2ctoSettings:
+    """Our alternative to Eq. (11): weights move place by place (`places.py`), while the proxy all but stands still.
+
+    Samples that the proxy does not learn in the iterations before are set aside, unless the settings have a screening
+    of their own. As many iterations follow as four rounds of turns take, whatever number the settings have.
+    """
+    screening = settings.screening if settings.screening.rounds else Screening(rounds=26, since=10)
+    weighting = replace(settings.weighting, rule=WeightRule.PLACES)
+    ratio = 1 + settings.penalties.rho_2
+    proxy = replace(settings.proxy, hat_step=ratio * settings.proxy.step, sync_every=2, waits=True, late=0.1)
+    iterations = screening.rounds + ROUNDS_OF_TURNS * proxy.sync_every * weighting.turns
+    return replace(
+        settings,
+        weighting=weighting,
+        proxy=proxy,
+        screening=screening,
+        stopping=replace(settings.stopping, iterations=iterations),
+        choice=Choice.AVERAGE,
+    )
 
 
 def literal(settings: F2ctoSettings) -> F2ctoSettings:

@@ -61,6 +61,7 @@ class Progress:
     w: Tensor
     w_hat: Tensor | None = None  # the mean of the workers' w^, where it travels with w; none: w^ restarts from w
     history: tuple[Round, ...] = ()
+    workers: int = 0  # that answered last; 0: not known, workers then remember
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def solve(
         last = _summary(replies, (now.w, w), master, len(now.history) + 1, time.monotonic() - began)
         on_round(last)
         _check_finite(w, last)
-        now = Progress(w, w_hat, (*now.history, last))
+        now = Progress(w, w_hat, (*now.history, last), len(replies))
         on_progress(now)
         stopped = _why_stop(last, master.stopping)
     return Solution(w=now.w, history=now.history, stopped=stopped)
@@ -136,19 +137,23 @@ def solve(
 
 def _in_turn(ask: Ask, now: Progress, master: Master) -> tuple[list[Message], None]:
     """An iteration in two exchanges: the mean of w^ first, then every worker's step of w."""
-    t = {"t": float(len(now.history) * master.local_rounds)}
-    w_hat = _combined(ask(REFINE, Message({"w": now.w}, t)), "w_hat", now.w, master)
+    w_hat = _combined(ask(REFINE, Message({"w": now.w}, _said(now, master))), "w_hat", now.w, master)
     return ask(UPDATE, Message({"w_hat": w_hat})), None
 
 
 def _together(ask: Ask, now: Progress, master: Master) -> tuple[list[Message], Tensor | None]:
     """An iteration in one exchange: w and the w^ of the next iteration come back together."""
-    t = {"t": float(len(now.history) * master.local_rounds)}
     vectors = {"w": now.w} if now.w_hat is None else {"w": now.w, "w_hat": now.w_hat}
-    replies = ask(ITERATE, Message(vectors, t))
+    replies = ask(ITERATE, Message(vectors, _said(now, master)))
     kept = all("w_hat" in reply.vectors for reply in replies)  # not where w^ restarts from w in the next iteration
     around = now.w if now.w_hat is None else now.w_hat
     return replies, _combined(replies, "w_hat", around, master) if kept else None
+
+
+def _said(now: Progress, master: Master) -> dict[str, float]:
+    """Which iteration it is, and how many answered in the last one, if there was one."""
+    t = {"t": float(len(now.history) * master.local_rounds)}
+    return t | ({"workers": float(now.workers)} if now.workers else {})
 
 
 def _combined(replies: Sequence[Message], name: str, around: Tensor, master: Master) -> Tensor:
