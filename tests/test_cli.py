@@ -178,7 +178,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
             "fedcs",
             "afto",
         ),
-        *("dtzo", "tsg", "f2cto", "f2cto-ef", "f2cto-literal", "ubv", "lbv", "f2cto+p", "adbo", "fednest"),
+        *("dtzo", "tsg", "f2cto", "f2cto-ef", "f2cto-literal", "f2cto-places", "ubv", "lbv", "f2cto+p", "adbo"),
+        "fednest",
     }
     assert set(METHODS) == asked_for
     assert {"name": "digits"}.items() <= listed["data"][0].items()

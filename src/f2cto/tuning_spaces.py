@@ -179,11 +179,12 @@ FEDNEST = (
     _log("weights.step", 0.1, 10.0),
     _log("weights.topk", 0.01, 1.0),
 )
+PLACES = (_log("proxy.step", 0.05, 0.5), _log("weighting.probe", 0.1, 1.0), _whole("weighting.turns", 2, 10))
 SPACES: Mapping[str, Sequence[Dimension]] = MappingProxyType(
     {
         "f2cto": F2CTO,
         "f2cto+p": F2CTO,
-        "f2cto-places": (_log("proxy.step", 0.05, 0.5), _log("weighting.probe", 0.1, 1.0)),
+        "f2cto-places": PLACES,
         "f2cto-literal": (),  # its steps are the printed ones
         "ubv": F2CTO,
         "lbv": F2CTO,
