@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import jacrev
 
 from f2cto.federation.in_process import InProcess
 from f2cto.federation.joint import Joint, in_this_process
@@ -67,7 +68,7 @@ def test_a_place_goes_to_the_sample_that_leaves_least_of_what_is_missing() -> No
     assert isinstance(problem, RobustCoreset)
     assert isinstance(move, PlaceByPlace)
     w = shard.model.own().double()
-    gradients = torch.autograd.functional.jacobian(lambda v: problem.losses(v, torch.zeros_like(shard.x)), w)
+    gradients = jacrev(lambda v: problem.losses(v, torch.zeros_like(shard.x)))(w)
     missing = torch.randn(len(w), generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 0.3
     alpha = method.stages().sets(team, 1.0, problem.topk.blocks).A.project(torch.zeros(12, dtype=torch.float64))
     at = Point(alpha=alpha, q=torch.zeros_like(shard.x), w=w, p=torch.zeros_like(shard.x))

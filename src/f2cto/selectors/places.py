@@ -11,6 +11,11 @@ is read off the two models: after n steps from the same point w^ - w = n eta/(1 
 master sent, so that workers make up for each other's choices, and nothing but parameters crosses. The pull of D on a
 sample is a difference of losses as in Eq. (11), -[l_k(w - h D) - l_k(w)] / h; what one more place changes in D itself
 comes from the inner products of the block's own gradients, which stay where they are.
+
+What it costs in privacy. A worker's own w^_i - w_i is its own share of D, and what changes in it from one turn to the
+next are the gradients of the few samples that it took: a master that keeps all answers can estimate them, up to how far
+the models moved meanwhile. With projected steps all weights change a little at a time. Where the master must not learn
+that much, take F2CTO's own steps, or private messages (`sharing.privacy`).
 """
 
 from __future__ import annotations

@@ -22,8 +22,19 @@ from f2cto.site.schema import Schema
 # What workers send. A method belongs to one of the two; what is in neither runs at no site.
 PARAMETERS_ONLY = frozenset(  # vectors as long as the model's parameters and a few numbers
     {
-        *{"f2cto", "f2cto+p", "f2cto-literal", "ubv", "lbv", "random", "balanced", "kcenter", "herding", "facility"},
-        *{"easy", "acs", "bcsr", "greedy", "tsg", "afto", "dtzo", "adbo", "fednest"},
+        *{
+            "f2cto",
+            "f2cto+p",
+            "f2cto-literal",
+            "f2cto-places",
+            "ubv",
+            "lbv",
+            "random",
+            "balanced",
+            "kcenter",
+            "herding",
+        },
+        *{"facility", "easy", "acs", "bcsr", "greedy", "tsg", "afto", "dtzo", "adbo", "fednest"},
     }
 )
 CLASS_SUMS = frozenset({"f2cto-ef", "gcfl", "fedcs"})  # sums, means or counts over classes as well
