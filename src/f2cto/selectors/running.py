@@ -68,10 +68,16 @@ Gather = Callable[[Selector, Sequence[Shard]], Fleet]  # makes workers of shards
 class Here:
     """A fleet in this process."""
 
-    def __init__(self, selector: Selector, shards: Sequence[Shard], faults: Faults | None = None) -> None:
-        """Start one worker per shard; they work as one where nothing changes by it."""
+    def __init__(
+        self, selector: Selector, shards: Sequence[Shard], faults: Faults | None = None, *, together: bool = True
+    ) -> None:
+        """Start one worker per shard; they work as one where nothing but rounding changes by it.
+
+        Without `together` they take turns: slower, and the same bits as on other engines.
+        """
         self._shards = shards
-        self._engine = in_this_process(selector.program(), shards, faults)
+        make = in_this_process if together else InProcess
+        self._engine = make(selector.program(), shards, faults)
         self.ask = self._engine.ask
 
     @property
