@@ -24,14 +24,14 @@ from f2cto.cluster.packing import packed, unpacked
 from f2cto.config import SettingsError
 from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.faults import Faults, OnFailure
-from f2cto.fleets import Apart, gather_of
+from f2cto.fleets import gather_of
 from f2cto.message import Ask, Message
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.run_settings import Engine, Federation
 from f2cto.selectors.base import Coreset, Given, OnRound, Selector, Shard
 from f2cto.selectors.catalogue import make_selector
-from f2cto.selectors.running import Result, run
+from f2cto.selectors.running import Here, Result, run
 from f2cto.trilevel.master import Round, Solution, Stopped
 
 
@@ -47,6 +47,7 @@ def digits(least: int = 80) -> list[Shard]:
 
 SHARDS = digits()
 W = SHARDS[0].model.own()
+IN_TURN = partial(Here, together=False)
 SHORT: dict[str, Any] = {"stopping": {"iterations": 8}, "weighting": {"draws": 10}}
 
 
@@ -75,7 +76,7 @@ def close_to(one: Result, other: Result) -> None:
 def test_the_same_as_in_one_process(method: str, settings: dict[str, Any], hosts: Hosts) -> None:
     chosen = selector(method, **settings)
     there = run(chosen, SHARDS, W, gather=partial(RayFleet, hosts=hosts))
-    close_to(there, run(chosen, SHARDS, W, gather=Apart))
+    close_to(there, run(chosen, SHARDS, W, gather=IN_TURN))
 
 
 def kill(hosts: Hosts, worker: int) -> None:
@@ -124,7 +125,7 @@ def test_with_kept_states_nothing_is_lost(hosts: Hosts, tmp_path: Path) -> None:
     faults = Faults(OnFailure.WAIT, pause=0.1)
     with kept_in(hosts, tmp_path):
         result = killed(hosts, faults, settings)
-    whole = run(selector(**settings), SHARDS, W, gather=Apart)
+    whole = run(selector(**settings), SHARDS, W, gather=IN_TURN)
     assert torch.equal(result.solution.w, whole.solution.w)
     assert all(torch.equal(a.indices, b.indices) for a, b in zip(result.coresets, whole.coresets, strict=True))
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"worker-{i}.safetensors" for i in range(5)]
@@ -144,7 +145,7 @@ def test_killed_in_the_midst_of_an_iteration_nothing_is_lost_either(hosts: Hosts
     with kept_in(hosts, tmp_path):
         there = partial(Struck, faults=Faults(OnFailure.WAIT, pause=0.1), hosts=hosts)
         result = run(chosen, shards, W, gather=there)
-    whole = run(chosen, shards, W, gather=Apart)
+    whole = run(chosen, shards, W, gather=IN_TURN)
     assert torch.equal(result.solution.w, whole.solution.w)
     assert all(torch.equal(a.indices, b.indices) for a, b in zip(result.coresets, whole.coresets, strict=True))
 

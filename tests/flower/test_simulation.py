@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from safetensors.torch import load_file
 
 from f2cto.config import build, read_toml
 from f2cto.federation.wire import Frame
-from f2cto.fleets import Apart
 from f2cto.flower.context_store import ContextStore
 from f2cto.flower.master import run
 from f2cto.flower.packing import frame_of
@@ -33,6 +33,7 @@ from f2cto.preparation import prepare
 from f2cto.randomness import generator
 from f2cto.run_settings import RunSettings
 from f2cto.selection import Selection, select
+from f2cto.selectors.running import Here
 from testing.grids import MemoryGrid, Node
 
 SETTINGS = """workers = 3
@@ -73,7 +74,7 @@ def in_process(path: str) -> tuple[Selection, list[list[int]]]:
         seed=settings.seed,
         method=settings.method,
         radius=settings.f2cto.perturbation.train_radius,
-        gather=Apart,
+        gather=partial(Here, together=False),
     )
     return chosen, [rows[indices].tolist() for rows, indices in zip(made.rows, chosen.indices, strict=True)]
 
