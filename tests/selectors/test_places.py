@@ -67,6 +67,7 @@ def test_a_place_goes_to_the_sample_that_leaves_least_of_what_is_missing() -> No
     problem, move = stage.problem, stage.settings.rules.move
     assert isinstance(problem, RobustCoreset)
     assert isinstance(move, PlaceByPlace)
+    move = replace(move, turns=8)
     w = shard.model.own().double()
     gradients = jacrev(lambda v: problem.losses(v, torch.zeros_like(shard.x)))(w)
     missing = torch.randn(len(w), generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 0.3
@@ -83,6 +84,21 @@ def test_a_place_goes_to_the_sample_that_leaves_least_of_what_is_missing() -> No
             assert after[rows].argmax() == (rows == best).nonzero()
             torch.testing.assert_close(after[best], torch.tensor(1.0, dtype=torch.float64))
         assert int((after > 0.5).sum()) == 3
+
+
+def test_those_who_move_at_the_same_time_are_taken_to_do_alike() -> None:
+    """With more workers than turns a place weighs as if there were as many workers as turns."""
+    (shard,) = doubles(workers=1, count=24, size=3)
+    method, team = F2cto(replace(SETTINGS, weighting=replace(SETTINGS.weighting, turns=1)), radius=1e6), Team((shard,))
+    move = method.stages()(team, 3).settings.rules.move
+    assert isinstance(move, PlaceByPlace)
+    w, none = shard.model.own().double(), torch.zeros_like(shard.x)
+    missing = torch.randn(len(w), generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    at = Point(alpha=torch.full((24,), 1 / 24, dtype=torch.float64), q=none, w=w, p=none)
+    known = Refined(p_star=none, q_star=none, w_hat=w + move.apart * missing, p_hat=none)
+    many = [replace(move, turns=turns)(at, known, 200) for turns in (1, 4, 200)]
+    assert torch.equal(many[1], replace(move, turns=4)(at, known, 4))
+    assert not torch.equal(many[0], many[2])
 
 
 def test_what_is_missing_is_read_off_the_two_models() -> None:

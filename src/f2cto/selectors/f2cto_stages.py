@@ -148,6 +148,7 @@ class Stages:
             turn=turn_of(t, s.screening.rounds, window, s.weighting.turns, s.rounds_of_turns),
             place=1 / team.places,
             share=len(team.shards),
+            turns=s.weighting.turns,
             apart=max(1, steps) * eta / (1 + s.penalties.rho_2),
             probe=s.weighting.probe,
         )

@@ -81,6 +81,7 @@ class PlaceByPlace:
     turn: Turn | None
     place: float  # the weight of a place in the team's weights
     share: int  # of how many workers the team is made
+    turns: int  # in a round
     apart: float  # w^ - w in units of D
     probe: float  # h
 
@@ -94,8 +95,8 @@ class PlaceByPlace:
             if count and self.turn is not None and int(self.phases[block]) == self.turn.phase:
                 pull = self._pull(at, known) if pull is None else pull
                 gram = gradient_gram(self.model, at.w, self.problem.x[rows] + at.p[rows], self.problem.y[rows])
-                # What one place weighs in the mean over all workers.
-                mass = self.place * self.share / max(workers, self.share)
+                # What one place weighs in the mean over all workers, if those who move at the same time do alike.
+                mass = self.place * self.share / min(max(workers, self.share), self.turns)
                 places = refill(gram, pull[rows], places, self.turn.places(count), mass)
             alpha[rows] = self._weights(places, alpha[rows])
         return alpha

@@ -13,7 +13,7 @@ from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Screenin
 from f2cto.trilevel.settings import Penalties
 
 PERIOD = 5  # I of the paper's periodic variant
-ROUNDS_OF_TURNS = 4
+TURNS = 20  # of the places variant, in all its rounds
 
 
 def upper_bilevel(settings: F2ctoSettings) -> F2ctoSettings:
@@ -35,13 +35,14 @@ def placed(settings: F2ctoSettings) -> F2ctoSettings:
     """Our alternative to Eq. (11): weights move place by place (`places.py`), while the proxy all but stands still.
 
     Samples that the proxy does not learn in the iterations before are set aside, unless the settings have a screening
-    of their own. As many iterations follow as four rounds of turns take, whatever number the settings have.
+    of their own. Twenty turns follow, four rounds of `weighting.turns` = 5, whatever number of iterations the settings
+    have. Workers that have their turn at the same time cannot make up for each other: with many workers set it to 20.
     """
     screening = settings.screening if settings.screening.rounds else Screening(rounds=26, since=10)
     weighting = replace(settings.weighting, rule=WeightRule.PLACES)
     ratio = 1 + settings.penalties.rho_2
     proxy = replace(settings.proxy, hat_step=ratio * settings.proxy.step, sync_every=2, waits=True, late=0.1)
-    iterations = screening.rounds + ROUNDS_OF_TURNS * proxy.sync_every * weighting.turns
+    iterations = screening.rounds + proxy.sync_every * max(TURNS, weighting.turns)
     return replace(
         settings,
         weighting=weighting,
