@@ -93,7 +93,7 @@ def test_those_who_move_at_the_same_time_are_taken_to_do_alike() -> None:
     move = method.stages()(team, 3).settings.rules.move
     assert isinstance(move, PlaceByPlace)
     w, none = shard.model.own().double(), torch.zeros_like(shard.x)
-    missing = torch.randn(len(w), generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    missing = torch.randn(len(w), generator=torch.Generator().manual_seed(5), dtype=torch.float64) * 0.05
     at = Point(alpha=torch.full((24,), 1 / 24, dtype=torch.float64), q=none, w=w, p=none)
     known = Refined(p_star=none, q_star=none, w_hat=w + move.apart * missing, p_hat=none)
     many = [replace(move, turns=turns)(at, known, 200) for turns in (1, 4, 200)]
