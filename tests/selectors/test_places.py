@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.func import jacrev
 
 from f2cto.federation.in_process import InProcess
-from f2cto.federation.joint import Joint, in_this_process
 from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import CoresetProgram, F2cto
+from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, Screening, Weighting, WeightRule
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.places import PlaceByPlace, Turn, phases, turn_of
@@ -24,6 +23,7 @@ from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.problem import Point, Refined
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.worker import WorkerState
+from testing.choices import chosen
 from testing.shards import federation
 
 SETTINGS = replace(placed(F2ctoSettings()), screening=Screening(rounds=2, least=1.0), stopping=Stopping(iterations=22))
@@ -34,10 +34,11 @@ def doubles(workers: int = 3, count: int = 30, size: int = 6) -> list[Shard]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 8])
-def test_each_place_is_filled_once_whatever_the_number_of_rounds(count: int) -> None:
+def test_all_places_are_filled_in_even_portions(count: int) -> None:
     for rounds in (1, 2, 3, 7):
-        filled = [s for r in range(rounds) for s in Turn(0, r, rounds).places(count)]
-        assert filled == list(range(count))
+        filled = [0, *(Turn(0, r, rounds).filled(count) for r in range(rounds))]
+        assert filled[-1] == count
+        assert all(0 <= after - before <= -(-count // rounds) for before, after in pairwise(filled))
 
 
 def test_turns_come_at_the_end_of_windows_after_the_screening() -> None:
@@ -142,19 +143,24 @@ def test_places_stay_filled_and_the_coreset_is_what_they_hold() -> None:
             assert times == sorted(times)
 
 
+def test_who_missed_turns_makes_up_for_them() -> None:
+    (shard,) = doubles(workers=1, count=12, size=9)
+    settings = replace(SETTINGS, weighting=replace(SETTINGS.weighting, turns=1))
+    method, team = F2cto(settings, radius=1e6), Team((shard,))
+    move = method.stages()(team, 3).settings.rules.move
+    assert isinstance(move, PlaceByPlace)
+    w, none = shard.model.own().double(), torch.zeros_like(shard.x)
+    at = Point(alpha=torch.full((12,), 1 / 12, dtype=torch.float64), q=none, w=w, p=none)
+    last = replace(move, turn=Turn(phase=0, round=2, rounds=3))  # the first that this worker takes part in
+    after = last(at, Refined(p_star=none, q_star=none, w_hat=w, p_hat=none), 1) * shard.size
+    assert after.round().sort().values.tolist() == [0.0] * 3 + [1.0] * 9
+
+
 @pytest.mark.parametrize("exchanges", [1, 2])
 def test_workers_as_one_choose_as_workers_apart(exchanges: int) -> None:
-    shards, found = doubles(), []
+    shards = doubles()
     method = F2cto(replace(SETTINGS, sharing=replace(SETTINGS.sharing, exchanges=exchanges)), radius=1e6)
-    for together in (True, False):
-        stages = method.stages()
-        engine = in_this_process(CoresetProgram(method.settings, stages, stages.initial, together=together), shards)
-        assert isinstance(engine, Joint) is together
-        method.lead(engine.ask, shards[0].model.own().double(), lambda _: None)
-        states = [state for state in engine.states if isinstance(state, WorkerState)]
-        pairs = zip(shards, states, strict=True)
-        found.append([method.coreset(shard, state).indices.tolist() for shard, state in pairs])
-    assert found[0] == found[1]
+    assert chosen(method, shards, together=True) == chosen(method, shards, together=False)
 
 
 def test_it_matches_better_than_chance() -> None:

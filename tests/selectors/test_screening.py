@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from f2cto.federation.in_process import InProcess
-from f2cto.federation.joint import Joint, in_this_process
 from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import CoresetProgram, F2cto
+from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Screening
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.running import run
@@ -20,6 +19,7 @@ from f2cto.selectors.variants import literal, lower_bilevel
 from f2cto.trilevel.coreset import Blocks, RobustCoreset
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.worker import Heard, WorkerState
+from testing.choices import chosen
 from testing.shards import federation
 
 BLOCKS = Blocks(torch.tensor([0, 0, 0, 1, 1, 1, 1]), torch.tensor([1, 2]))
@@ -111,13 +111,7 @@ def test_one_exchange_two_and_a_team_choose_alike(choice: Choice) -> None:
     found = []
     for exchanges, together in ((1, False), (2, False), (1, True)):
         method = made(replace(settings, sharing=replace(settings.sharing, exchanges=exchanges)))
-        stages = method.stages()
-        engine = in_this_process(CoresetProgram(method.settings, stages, stages.initial, together=together), shards)
-        assert isinstance(engine, Joint) is together
-        method.lead(engine.ask, shards[0].model.own().double(), lambda _: None)
-        states = [state for state in engine.states if isinstance(state, WorkerState)]
-        pairs = zip(shards, states, strict=True)
-        found.append([method.coreset(shard, state).indices.tolist() for shard, state in pairs])
+        found.append(chosen(method, shards, together=together))
     assert found[0] == found[1] == found[2]
 
 

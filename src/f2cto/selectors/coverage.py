@@ -45,8 +45,10 @@ def herd(gram: Tensor, count: int, weights: Tensor | None = None) -> Tensor:
 
     `weights` >= 0 make it a weighted mean of all; where they are all zero they say nothing.
     """
-    uneven = weights is not None and bool(weights.any())
-    wanted = gram @ (weights / weights.sum()).to(gram) if weights is not None and uneven else gram.mean(dim=1)
+    if weights is None or not bool(weights.any()):
+        wanted = gram.mean(dim=1)
+    else:
+        wanted = gram @ (weights / weights.sum()).to(gram)
     own, chosen_sum = gram.diagonal(), gram.new_zeros(len(gram))
     left = torch.ones_like(wanted, dtype=torch.bool)
     order = []

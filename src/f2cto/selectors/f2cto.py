@@ -86,11 +86,11 @@ class F2cto:
         groups = self.stages().field(Team((shard,)), state.heard).blocks.groups
         if self.settings.choice is Choice.GREEDY:
             order = greedy_match(shard, state.at.w, state.refined.p_star, alpha)
-        else:
-            order = alpha.argsort(descending=True, stable=True)
-        if self.settings.weighting.rule is WeightRule.PLACES:  # those in places, the longest there first
+        elif self.settings.weighting.rule is WeightRule.PLACES:  # those in places, the longest there first
             order = state.mean_alpha.argsort(descending=True, stable=True)
             order = order[(state.at.alpha[order] * shard.size).round().argsort(descending=True, stable=True)]
+        else:
+            order = alpha.argsort(descending=True, stable=True)
         places = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
         picks = [order[groups[order] == b][:size] for b, size in enumerate(places.tolist())]
         indices = in_turn(picks, shard.worker)
@@ -146,9 +146,8 @@ class CoresetProgram:
         count = len(joined.shards)
         at, known = state.at, state.refined
         heard = state.heard.total if state.heard.times else torch.zeros_like(at.alpha)
-        columns = (
-            *(at.alpha * count, at.q, at.p, known.p_star, known.q_star, known.p_hat, state.mean_alpha * count, heard),
-        )
+        alphas, refined = (at.alpha * count, state.mean_alpha * count), (known.p_star, known.q_star, known.p_hat)
+        columns = (*alphas, at.q, at.p, *refined, heard)
         parts = zip(*(torch.split_with_sizes(column, joined.counts) for column in columns), strict=True)
         return [
             WorkerState(
@@ -158,7 +157,7 @@ class CoresetProgram:
                 mean_alpha=mean,
                 heard=Heard(told, state.heard.times),
             )
-            for alpha, q, p, p_star, q_star, p_hat, mean, told in parts
+            for alpha, mean, q, p, p_star, q_star, p_hat, told in parts
         ]
 
     def replies(self, joined: Team, reply: Message) -> list[Message]:

@@ -42,9 +42,9 @@ class Turn:
     round: int
     rounds: int
 
-    def places(self, count: int) -> range:
-        """Which of a block's places are filled in this round; after the last all are."""
-        return range(-(-self.round * count // self.rounds), -(-(self.round + 1) * count // self.rounds))
+    def filled(self, count: int) -> int:
+        """How many of a block's places are filled after this round; after the last all are."""
+        return -(-(self.round + 1) * count // self.rounds)
 
 
 def turn_of(t: int, since: int, window: int, phases: int, rounds: int) -> Turn | None:
@@ -97,7 +97,9 @@ class PlaceByPlace:
                 gram = gradient_gram(self.model, at.w, self.problem.x[rows] + at.p[rows], self.problem.y[rows])
                 # What one place weighs in the mean over all workers, if those who move at the same time do alike.
                 mass = self.place * self.share / min(max(workers, self.share), self.turns)
-                places = refill(gram, pull[rows], places, self.turn.places(count), mass)
+                # From the first that is empty: a worker that was away makes up for the turns it missed.
+                open_ = range(int((places != EMPTY).sum()), self.turn.filled(count))
+                places = refill(gram, pull[rows], places, open_, mass)
             alpha[rows] = self._weights(places, alpha[rows])
         return alpha
 
