@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import cosine_similarity
 from torch.overrides import TorchFunctionMode
 
 from f2cto import hardware
+from f2cto.attacks import Pgd
 from f2cto.federation.joint import in_this_process
 from f2cto.hardware import Precision
 from f2cto.models import FlatModel, fresh, mlp
@@ -17,6 +19,9 @@ from f2cto.resnet import resnet18
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation, Weighting
+from f2cto.selectors.f2cto_stages import Team
+from f2cto.training import Training, train_robust
+from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.settings import Stopping
 from testing.shards import federation
 
@@ -132,8 +137,29 @@ def test_bfloat16_is_chosen_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) ->
     conv, x, y = images(8)
     flat = FlatModel(fresh(lambda: mlp(192, (8,), 4), generator(0)))
     for fast in (False, True):
-        monkeypatch.setattr("f2cto.selectors.f2cto_stages.fast_bfloat16", lambda _, fast=fast: fast)
+        monkeypatch.setattr("f2cto.hardware.fast_bfloat16", lambda _, fast=fast: fast)
         for model in (conv, flat):
-            stages = F2cto(F2ctoSettings(), radius=1e6).stages()
-            assert stages._rough(model, x.device) == (fast and model is conv)
-    assert len(y) == 8
+            stage = F2cto(F2ctoSettings(), radius=1e6).stages()(Team((Shard(x, y, 4, model, 0, 0),)), 0)
+            chosen = fast and model is conv
+            assert isinstance(stage.problem, RobustCoreset)
+            assert (stage.problem.evaluate_roughly is not None) == chosen
+            same = torch.equal(model.logits_to_attack(model.own(), x), model.logits(model.own(), x))
+            assert same == (not chosen)
+
+
+def test_training_attacks_in_bfloat16_and_learns_in_float32() -> None:
+    """A step without an attack is the same to the bit; one with an attack is another, of nearly the same direction."""
+    model, x, y = images(16)
+    w = model.own()
+    moved = {}
+    for radius in (0.0, 0.03):
+        for precision in (Precision.FULL, Precision.BFLOAT16):
+            attack = Pgd(radius, steps=2, random_start=False)
+            training = Training(steps=1, batch=16, ramp=0.0, precision=precision)
+            moved[radius, precision] = train_robust(model, w, x, y, attack, training, generator(2)) - w
+    assert torch.equal(moved[0.0, Precision.FULL], moved[0.0, Precision.BFLOAT16])
+    full, rough = moved[0.03, Precision.FULL], moved[0.03, Precision.BFLOAT16]
+    assert not torch.equal(full, rough)
+    assert rough.dtype == torch.float32
+    alike, unattacked = (cosine_similarity(full, step, dim=0) for step in (rough, moved[0.0, Precision.FULL]))
+    assert alike > max(0.95, unattacked)

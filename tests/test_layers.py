@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hardware": set(),
     "descent": {"constraints"},
     "randomness": {"constraints"},
-    "models": {"randomness"},
+    "models": {"hardware", "randomness"},
     "trilevel": {"constraints", "descent", "message", "randomness"},
     "hypergradient": {"constraints"},
     "federation": {"config", "message"},
@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"randomness"},
     "fetching": {"data"},
     "attacks": {"constraints", "descent", "randomness"},
-    "training": {"attacks", "descent", "models"},
+    "training": {"attacks", "descent", "hardware", "models"},
     "selectors": {
         *{"attacks", "config", "constraints", "descent", "federation", "hardware", "message", "models", "randomness"},
         *{"hypergradient", "privacy", "training", "trilevel"},

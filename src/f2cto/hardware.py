@@ -41,6 +41,11 @@ def device(name: str) -> torch.device:
     return found
 
 
+def rough(wanted: Precision, device: torch.device, *, convolves: bool) -> bool:
+    """Whether attacks on a network are computed in bfloat16."""
+    return wanted is Precision.BFLOAT16 or (wanted is Precision.AUTO and convolves and fast_bfloat16(device))
+
+
 def fast_bfloat16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 natively; others emulate it, many times slower than float32."""
     if device.type == "cuda":

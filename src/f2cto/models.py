@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from f2cto.hardware import Precision, rough
 from f2cto.randomness import derived_seed
 
 
@@ -57,6 +58,18 @@ class FlatModel:
         logits: Tensor = functional_call(self._module, self.unflatten(w), (x,))
         return logits
 
+    def logits_to_attack(self, w: Tensor, x: Tensor, precision: Precision = Precision.AUTO) -> Tensor:
+        """The network's output for gradients in x of which only the signs are used.  (M, classes)."""
+        if not self.roughly(precision, x.device):
+            return self.logits(w, x)
+        # Its cache would keep casts of parameters that are new in every call.
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+            return self.logits(w, x).to(x.dtype)
+
+    def roughly(self, precision: Precision, device: torch.device) -> bool:
+        """Whether attacks are computed in bfloat16."""
+        return rough(precision, device, convolves=self.convolves)
+
     def losses(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The cross-entropy of each sample.  (M,)."""
         return cross_entropy(self.logits(w, x), y, reduction="none")
@@ -68,9 +81,8 @@ class FlatModel:
 
     def evaluate_roughly(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The same with bfloat16 inside: for gradients of which little more than the signs is used."""
-        # Its cache would keep casts of parameters that are new in every call.
-        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
-            return self.evaluate(w, x, y)
+        logits = self.logits_to_attack(w, x, Precision.BFLOAT16)
+        return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
 
     @property
     def convolves(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -12,7 +13,9 @@ from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy
 
 from f2cto.attacks import Pgd
+from f2cto.attacks.base import Logits
 from f2cto.descent import gradient
+from f2cto.hardware import Precision
 from f2cto.models import FlatModel
 
 
@@ -26,6 +29,7 @@ class Training:
     momentum: float = 0.9
     attack_steps: int = 5
     ramp: float = 0.2  # the share of steps over which the attack grows to its full radius
+    precision: Precision = Precision.AUTO  # the numbers that attacks are computed with
 
     def __post_init__(self) -> None:
         """Refuse training that would do nothing or never end."""
@@ -78,7 +82,8 @@ def train_on(  # noqa: PLR0913
     batches = [_batches(len(portion.y), portion.batch, settings.steps, rng) for portion in portions]
     for number, rows in enumerate(zip(*batches, strict=True)):
         taken = [portion.take(some) for portion, some in zip(portions, rows, strict=True)]
-        attacked = _attacked(model, w, taken, [_weaker(attack, p.growth(number, settings.steps)) for p in taken], rng)
+        attacks = [_weaker(attack, portion.growth(number, settings.steps)) for portion in taken]
+        attacked = _attacked(partial(model.logits_to_attack, w, precision=settings.precision), taken, attacks, rng)
         velocity = settings.momentum * velocity + _slope(model, w, attacked)
         rate = settings.rate * 0.5 * (1 + math.cos(math.pi * number / settings.steps))
         w = w - rate * velocity
@@ -89,15 +94,13 @@ def _weaker(attack: Pgd, growth: float) -> Pgd:
     return replace(attack, radius=attack.radius * growth, step=attack.step * growth)
 
 
-def _attacked(
-    model: FlatModel, w: Tensor, taken: Sequence[Portion], attacks: Sequence[Pgd], rng: Generator
-) -> list[Portion]:
+def _attacked(logits: Logits, taken: Sequence[Portion], attacks: Sequence[Pgd], rng: Generator) -> list[Portion]:
     """The batches with their samples perturbed; those that are attacked alike are attacked together."""
     found: list[Portion] = []
     for attack, group in groupby(zip(taken, attacks, strict=True), key=lambda pair: pair[1]):
         parts = [portion for portion, _ in group]
         all_ = joined(parts)
-        x = attack.perturb(lambda v: _logits(model, w, v, all_.outputs), all_.x, all_.y, rng)  # noqa: B023
+        x = attack.perturb(lambda v: _in_play(logits(v), all_.outputs), all_.x, all_.y, rng)  # noqa: B023
         pieces = torch.split_with_sizes(x, [len(part.y) for part in parts])
         found += [replace(part, x=piece) for part, piece in zip(parts, pieces, strict=True)]
     return found
@@ -108,16 +111,15 @@ def _slope(model: FlatModel, w: Tensor, batches: Sequence[Portion]) -> Tensor:
     all_, sizes = joined(batches), [len(batch.y) for batch in batches]
 
     def loss(v: Tensor) -> Tensor:
-        each = cross_entropy(_logits(model, v, all_.x, all_.outputs), all_.y, reduction="none")
+        each = cross_entropy(_in_play(model.logits(v, all_.x), all_.outputs), all_.y, reduction="none")
         means = [part.mean() for part in torch.split_with_sizes(each, sizes)]
         return torch.stack([batch.weight * mean for batch, mean in zip(batches, means, strict=True)]).sum()
 
     return gradient(loss, w)
 
 
-def _logits(model: FlatModel, w: Tensor, x: Tensor, outputs: Tensor | None) -> Tensor:
+def _in_play(logits: Tensor, outputs: Tensor | None) -> Tensor:
     """The model's outputs; those out of play have no say."""
-    logits = model.logits(w, x)
     return logits if outputs is None else logits.masked_fill(~outputs, -math.inf)
 
 

@@ -22,4 +22,4 @@ def attacked(shard: Shard, w: Tensor, given: Given, steps: int, rng: Generator) 
     attack = Pgd(given.radius, steps, step, random_start=steps > 0, valid=given.valid)
     parts = 1 + len(shard.y) * shard.model.pass_bytes(shard.x[:1]) // PART_BYTES
     pairs = zip(shard.x.chunk(parts), shard.y.chunk(parts), strict=True)
-    return torch.cat([attack.perturb(partial(shard.model.logits, w), x, y, rng) for x, y in pairs])
+    return torch.cat([attack.perturb(partial(shard.model.logits_to_attack, w), x, y, rng) for x, y in pairs])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from f2cto.hardware import Precision
+
 
 class Target(StrEnum):
     """Whose mean gradient the picks of a class have to add up to."""
@@ -72,6 +74,7 @@ class Attacks:
     radius: float = -1.0  # below 0: that of the task
     steps: int = 3
     ramp: int = 20  # rounds until the full radius
+    precision: Precision = Precision.AUTO  # the numbers that attacks are computed with
 
 
 @dataclass(frozen=True)

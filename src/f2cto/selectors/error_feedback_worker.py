@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -186,9 +187,8 @@ class FeedbackProgram:
         step = 2.5 * radius / max(attacks.steps, 1)
         attack = Pgd(radius, attacks.steps, step, random_start=False, valid=self.given.valid)
         parts = zip(x.chunk(state.parts), y.chunk(state.parts), strict=True) if len(y) else ()
-        return torch.cat(
-            [x[:0], *(attack.perturb(lambda v: model.logits(w, v), *part, generator(0)) for part in parts)]
-        )
+        logits = partial(model.logits_to_attack, w, precision=attacks.precision)
+        return torch.cat([x[:0], *(attack.perturb(logits, *part, generator(0)) for part in parts)])
 
     def _every(self, shard: Shard, state: FeedbackState) -> Tensor:
         """The weight of each sample in f1: a class's mass spread over all its samples, or those that passed."""

@@ -17,8 +17,6 @@ from torch import Tensor
 from f2cto.attacks.base import Range, perturbations
 from f2cto.constraints import Box, L2Ball, Simplices
 from f2cto.descent import Rule, plain, sign
-from f2cto.hardware import Precision, fast_bfloat16
-from f2cto.models import FlatModel
 from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, StepRule, Unit, WeightRule
@@ -104,7 +102,7 @@ class Stages:
             every=here.every,
             chunk=max(CHUNK_LEAST, CHUNK_BYTES // self._bytes(team)),
             keeps_graphs=len(team.y) * self._bytes(team) <= GRAPH_BYTES,
-            evaluate_roughly=model.evaluate_roughly if self._rough(model, team.x.device) else None,
+            evaluate_roughly=model.evaluate_roughly if self._roughly(team) else None,
         )
         first = team.shards[0]
         rng = generator(first.seed, first.worker, t, 1, device=team.x.device)
@@ -189,11 +187,9 @@ class Stages:
         ]
         return torch.cat(draws, dim=1) * (level.noise * self._unit(team))
 
-    def _rough(self, model: FlatModel, device: torch.device) -> bool:
+    def _roughly(self, team: Team) -> bool:
         """Whether attacks are computed in bfloat16."""
-        wanted = self.settings.perturbation.precision
-        pays = model.convolves and fast_bfloat16(device)
-        return wanted is Precision.BFLOAT16 or (wanted is Precision.AUTO and pays)
+        return team.shards[0].model.roughly(self.settings.perturbation.precision, team.x.device)
 
     def _bytes(self, team: Team) -> int:
         """What one sample takes in a pass."""
