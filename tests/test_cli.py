@@ -61,6 +61,13 @@ def test_settings_repeat_the_run_bit_by_bit(finished: Path, tmp_path: Path) -> N
     assert accuracy[0] == accuracy[1]
 
 
+def test_a_choice_made_by_a_model_that_learned_nothing_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [["--set", f"f2cto.proxy.step={step}", "--set", f"f2cto.proxy.hat_step={2 * step}"] for step in (0.0, 0.5)]
+    for changes, iterations, noted in ((steps[0], "2", True), (steps[1], "30", False)):
+        assert main(["select", "--iterations", iterations, "--no-judge", *changes]) == 0
+        assert ("no better than one that always gives the same answer" in capsys.readouterr().out) == noted
+
+
 def test_json_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*FAST, "--json"]) == 0
     shown = capsys.readouterr().out

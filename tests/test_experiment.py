@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from f2cto.config import build
-from f2cto.experiment import picture
+from f2cto.experiment import choose, learned_nothing, picture
 from f2cto.preparation import prepare
 from f2cto.run_settings import RunSettings
 
@@ -35,3 +36,16 @@ def test_pictures() -> None:
     assert coloured.shape == (4, 5, 3)
     assert coloured.max() == 1.0
     assert picture(torch.zeros(7)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "blind"),
+    [
+        ({"f2cto": {"proxy": {"step": 0.0, "hat_step": 0.0}, "stopping": {"iterations": 2}}}, True),
+        ({"f2cto": {"proxy": {"step": 0.5, "hat_step": 1.0}, "stopping": {"iterations": 30}}}, False),
+        ({"method": "herding"}, False),  # it trains nothing, and nothing is asked of it
+    ],
+)
+def test_a_model_that_learned_nothing_is_known(change: dict[str, object], *, blind: bool) -> None:
+    on = prepare(build(RunSettings, {"workers": 2, **change}), Path())
+    assert learned_nothing(on, choose(on.settings.method, on, seed=0)) == blind

@@ -161,5 +161,6 @@ def test_training_attacks_in_bfloat16_and_learns_in_float32() -> None:
     full, rough = moved[0.03, Precision.FULL], moved[0.03, Precision.BFLOAT16]
     assert not torch.equal(full, rough)
     assert rough.dtype == torch.float32
-    alike, unattacked = (cosine_similarity(full, step, dim=0) for step in (rough, moved[0.0, Precision.FULL]))
+    steps = (rough, moved[0.0, Precision.FULL])
+    alike, unattacked = (float(cosine_similarity(full, step, dim=0)) for step in steps)
     assert alike > max(0.95, unattacked)

@@ -25,6 +25,7 @@ from f2cto.selectors.running import Gather, Here
 from f2cto.trilevel.master import Round
 
 FLOOR = ("random", "balanced")  # what every coreset is judged beside
+LOOKED_AT = 2000  # samples that show whether a model has learned anything
 
 
 class Watcher(Protocol):
@@ -102,6 +103,20 @@ def kept_samples(on: Prepared, chosen: Selection) -> list[Kept]:
         for worker, shard in enumerate(on.shards)
         for index, weight in zip(chosen.indices[worker], chosen.weights[worker], strict=True)
     ]
+
+
+def learned_nothing(on: Prepared, chosen: Selection) -> bool:
+    """Whether the model that chose the samples tells their classes apart no better than one that always says the same.
+
+    Methods that train no model have no history, and nothing is asked of them.
+    """
+    if not chosen.history:
+        return False
+    some = torch.linspace(0, len(on.train) - 1, min(len(on.train), LOOKED_AT)).long()
+    y = on.train.y[some]
+    with torch.no_grad():
+        right = chosen.model(on.train.x[some].to(next(chosen.model.parameters()))).argmax(dim=1).cpu() == y.cpu()
+    return int(right.sum()) <= int(torch.bincount(y).max())
 
 
 def picture(sample: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:

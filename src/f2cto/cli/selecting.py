@@ -38,6 +38,12 @@ EXAMPLES = """examples:
   f2cto select --preset unsw-nb15-small --engine ray --set federation.faults.on_failure=continue --out runs/ray
 """
 
+BLIND = (
+    "Note: the model that chose these samples is no better than one that always gives the same answer, so that it had "
+    "little to choose by. Give it more iterations or other steps: shorter ones for deep networks, such as "
+    "`--set f2cto.proxy.step=0.02 --set f2cto.proxy.hat_step=0.04` (docs/settings.md)."
+)
+
 
 def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to itself)
     """Add the command to the parser."""
@@ -230,6 +236,8 @@ class Screen:
         """Write the coreset before anything else can go wrong."""
         import torch  # noqa: PLC0415
 
+        from f2cto.experiment import learned_nothing  # noqa: PLC0415
+
         self._progress.update(self._judge, visible=self._prepared.test is not None)
         torch.set_num_threads(self._threads or self._prepared.threads(self._prepared.settings.training.batch))
         if self._folder:
@@ -237,6 +245,8 @@ class Screen:
             self._folder.write_model(selection.model)
             if selection.absences:
                 self._folder.write_absences([asdict(absence) for absence in selection.absences])
+        if learned_nothing(self._prepared, selection):
+            self._progress.console.print(BLIND, highlight=False, soft_wrap=True)
 
     def on_draw(self, name: str) -> None:
         """Show one trained model."""
