@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -84,7 +85,7 @@ class FlatModel:
         logits = self.logits_to_attack(w, x, Precision.BFLOAT16)
         return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
 
-    @property
+    @cached_property
     def convolves(self) -> bool:
         """Whether the network has convolutions, in which nearly all its time is spent."""
         return any(isinstance(part, nn.modules.conv._ConvNd) for part in self._module.modules())  # noqa: SLF001
