@@ -77,13 +77,11 @@ class FlatModel:
 
     def evaluate(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The cross-entropy of each sample and whether it is classified correctly, from one pass."""
-        logits = self.logits(w, x)
-        return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
+        return _judged(self.logits(w, x), y)
 
     def evaluate_roughly(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The same with bfloat16 inside: for gradients of which little more than the signs is used."""
-        logits = self.logits_to_attack(w, x, Precision.BFLOAT16)
-        return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
+        return _judged(self.logits_to_attack(w, x, Precision.BFLOAT16), y)
 
     @cached_property
     def convolves(self) -> bool:
@@ -116,6 +114,11 @@ class FlatModel:
         finally:
             handle.remove()
         return seen[0]
+
+
+def _judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of each sample and whether it is classified correctly."""
+    return cross_entropy(logits, y, reduction="none"), logits.detach().argmax(dim=1) == y
 
 
 def mlp(inputs: int, hidden: Sequence[int], classes: int) -> nn.Module:
