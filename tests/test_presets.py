@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from f2cto.config import build
+from f2cto.config import SettingsError, build
 from f2cto.experiment import Silent, run
 from f2cto.preparation import Prepared, prepare
 from f2cto.presets import preset_names, read_preset
@@ -135,3 +135,19 @@ def test_fixed_columns_are_fixed_features(folder: Path) -> None:
     frozen = prepared({"data": {"source": "unsw-nb15"}, "size": 2}, folder)
     assert set(frozen.valid.fixed) < set(found.valid.fixed)
     assert len(frozen.valid.fixed) > 0
+
+
+def test_a_preset_that_is_like_another_has_all_that_it_does_not_say_itself(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text("workers = 3\n[data]\nsource = 'mnist'\n")
+    (tmp_path / "small.tuned.toml").write_text("[methods.easy]\nattack_steps = 7\n")
+    (tmp_path / "large.toml").write_text(f"like = '{tmp_path}/small.toml'\nworkers = 30\n")
+    expected = {"workers": 30, "data": {"source": "mnist"}, "methods": {"easy": {"attack_steps": 7}}}
+    assert read_preset(str(tmp_path / "large.toml")) == expected
+
+
+def test_presets_like_each_other_in_a_circle_are_refused(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.toml", tmp_path / "b.toml"
+    a.write_text(f"like = '{b}'\n")
+    b.write_text(f"like = '{a}'\n")
+    with pytest.raises(SettingsError, match="circle"):
+        read_preset(str(a))

@@ -1,6 +1,7 @@
 """Named settings: one TOML file each, read from the installed package.
 
 What `f2cto tune --save` chose for a preset stands beside it in a file of its own, `NAME.tuned.toml`, read on top of it.
+A preset may begin with `like = "NAME"`: it is then that preset, as it was tuned, but for what it says itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from f2cto.config import SettingsError, merged, read_toml
 
 TUNED = ".tuned.toml"
+LIKE = "like"
 
 
 def preset_names() -> list[str]:
@@ -42,5 +44,16 @@ def tuned_file(name: str) -> Path:
 
 def read_preset(name: str) -> dict[str, Any]:
     """A preset by name, or any settings file by its path (such as a former run's `settings.toml`), as it was tuned."""
+    return _read(name, ())
+
+
+def _read(name: str, followers: tuple[str, ...]) -> dict[str, Any]:
+    """A preset upon the one it is like; `followers` are those that came here by being like this one."""
+    if name in followers:
+        msg = f"Presets are like each other in a circle: {' -> '.join((*followers, name))}. Break it at one of them."
+        raise SettingsError(msg)
     values, tuned = read_toml(preset_file(name)), tuned_file(name)
+    model = values.pop(LIKE, None)
+    if model is not None:
+        values = merged(_read(str(model), (*followers, name)), values)
     return merged(values, read_toml(tuned)) if tuned.exists() else values
