@@ -35,7 +35,7 @@ from f2cto.presets import read_preset
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import provenance
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.error_feedback_places import weighted_slope
+from f2cto.selectors.matching import weighted_slope
 from f2cto.training import Training, train_robust
 
 COMMAND = ["python", "benchmarks/matching.py", *sys.argv[1:]]

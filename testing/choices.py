@@ -12,8 +12,7 @@ from f2cto.trilevel.worker import WorkerState
 
 def chosen(method: F2cto, shards: Sequence[Shard], *, together: bool) -> list[list[int]]:
     """Every worker's picks, all in double precision."""
-    stages = method.stages()
-    engine = in_this_process(CoresetProgram(method.settings, stages, stages.initial, together=together), shards)
+    engine = in_this_process(CoresetProgram(method.stages(), together=together), shards)
     if isinstance(engine, Joint) is not together:
         msg = f"Workers were to work as one: {together}; the engine is {type(engine).__name__}."
         raise AssertionError(msg)

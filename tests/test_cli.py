@@ -69,7 +69,7 @@ def test_a_choice_made_by_a_model_that_learned_nothing_is_said_to_be_one(capsys:
 
 
 def test_json_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*FAST, "--json"]) == 0
+    assert main([*FAST, "--json", "--set", "f2cto.choice=average"]) == 0
     shown = capsys.readouterr().out
     result = last_json(shown)
     assert list(result) == [
@@ -185,7 +185,19 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
             "fedcs",
             "afto",
         ),
-        *("dtzo", "tsg", "f2cto", "f2cto-ef", "f2cto-literal", "f2cto-places", "ubv", "lbv", "f2cto+p", "adbo"),
+        *(
+            "dtzo",
+            "tsg",
+            "f2cto",
+            "f2cto-ef",
+            "f2cto-literal",
+            "f2cto-places",
+            "f2cto-top",
+            "ubv",
+            "lbv",
+            "f2cto+p",
+            "adbo",
+        ),
         "fednest",
     }
     assert set(METHODS) == asked_for

@@ -55,7 +55,7 @@ def test_the_one_above_wins() -> None:
         ({"workers": 2.5}, "`workers` must be a whole number"),
         ({"workers": True}, "`workers` must be a whole number"),
         ({"f2cto": {"proxy": {"waits": 1}}}, "`f2cto.proxy.waits` must be true or false"),
-        ({"f2cto": {"choice": "best"}}, "`f2cto.choice` must be one of top, average, greedy; got 'best'"),
+        ({"f2cto": {"choice": "best"}}, "`f2cto.choice` must be one of top, average, greedy, places; got 'best'"),
         ({"f2cto": 3}, "`f2cto` is a group of settings; set one of its keys, such as `f2cto.weighting`"),
         ({"network": {"hidden": 100}}, "`network.hidden` must be a list"),
         ({"network": {"hidden": [1.5]}}, r"`network.hidden\[0\]` must be a whole number"),

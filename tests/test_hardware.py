@@ -63,7 +63,7 @@ def watched(shards: list[Shard], settings: F2ctoSettings) -> list[Watch]:
         seen[-1].__enter__()  # type: ignore[no-untyped-call]
 
     try:
-        method.lead(engine.ask, shards[0].model.own(), on_round)
+        method.lead_from(engine.ask, shards[0].model.own(), on_round, lambda _: None)  # Algorithm 1 alone
     finally:
         seen[-1].__exit__(None, None, None)  # type: ignore[no-untyped-call]
     return seen[3:-1]
@@ -72,7 +72,9 @@ def watched(shards: list[Shard], settings: F2ctoSettings) -> list[Watch]:
 @pytest.mark.parametrize("classwise", [False, True])
 def test_the_loop_makes_every_tensor_where_the_data_are(classwise: bool) -> None:  # noqa: FBT001
     settings = F2ctoSettings(
-        weighting=Weighting(classwise=classwise), perturbation=Perturbation(ramp=2), stopping=Stopping(iterations=9)
+        weighting=Weighting(classwise=classwise),
+        perturbation=Perturbation(ramp=2),
+        stopping=Stopping(iterations=9),
     )
     for iteration in watched(federation(workers=3, count=20, size=4), settings):
         assert iteration.homeless == []

@@ -37,9 +37,10 @@ def test_three_lines_of_python() -> None:
 def test_traffic_is_four_vectors_an_iteration() -> None:
     model = small()
     d = sum(p.numel() for p in model.parameters())
-    chosen = select(SHARDS, size=4, model=model, settings=SHORT)
+    chosen = select(SHARDS, size=4, model=model, settings=SHORT | {"choice": "average"})
     assert chosen.traffic.floats_per_worker == 4 * d * 3
-    periodic = select(SHARDS, size=4, model=model, settings={"stopping": {"iterations": 6}, "local_rounds": 3})
+    rounds = {"stopping": {"iterations": 6}, "local_rounds": 3, "choice": "average"}
+    periodic = select(SHARDS, size=4, model=model, settings=rounds)
     assert periodic.traffic.floats_per_worker == 4 * d * 6 / 3
     assert [r.iteration for r in periodic.history] == [3, 6]
 

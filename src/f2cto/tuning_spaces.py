@@ -179,12 +179,18 @@ FEDNEST = (
     _log("weights.step", 0.1, 10.0),
     _log("weights.topk", 0.01, 1.0),
 )
-PLACES = (_log("proxy.step", 0.05, 0.5), _log("weighting.probe", 0.1, 1.0), _whole("weighting.turns", 2, 10))
+PLACES = (
+    _log("proxy.step", 0.02, 0.5, **{"proxy.hat_step": lambda step: 2 * step}),
+    _log("reading.probe", 0.1, 1.0),
+    _whole("reading.rounds", 1, 5),
+    _whole("stopping.iterations", 30, 250),
+)
 SPACES: Mapping[str, Sequence[Dimension]] = MappingProxyType(
     {
         "f2cto": F2CTO,
         "f2cto+p": F2CTO,
         "f2cto-places": PLACES,
+        "f2cto-top": F2CTO,
         "f2cto-literal": (),  # its steps are the printed ones
         "ubv": F2CTO,
         "lbv": F2CTO,

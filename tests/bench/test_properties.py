@@ -33,7 +33,7 @@ from f2cto.selectors.catalogue import METHODS, make_selector
 from f2cto.selectors.error_feedback import ErrorFeedback
 from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Filtering, Proxies
 from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, Weighting
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Perturbation, Proxy, Weighting
 from f2cto.selectors.lifted import Lifted, Pretraining
 from f2cto.selectors.tsg import Levels, Tsg, TsgSettings
 from f2cto.selectors.uniform import uniform
@@ -134,6 +134,7 @@ def test_passes_of_f2cto() -> None:
         proxy=Proxy(sync_every=every),
         perturbation=Perturbation(steps=steps),
         stopping=Stopping(iterations=6),
+        choice=Choice.AVERAGE,
     )
     row = probe("f2cto", 3, paper(settings))
     moving = 1 - 1 / every
@@ -169,7 +170,7 @@ def test_f2cto_is_held_by_all_four_sets() -> None:
 
 
 def test_periodic_exchanges_cost_a_fifth() -> None:
-    row = probe("f2cto+p", 3, paper(periodic(F2ctoSettings(stopping=Stopping(iterations=10)))))
+    row = probe("f2cto+p", 3, paper(periodic(F2ctoSettings(stopping=Stopping(iterations=10), choice=Choice.AVERAGE))))
     assert row.floats == pytest.approx(4 / 5)
     assert (row.iterations, row.exchanges) == (10, 4)
 

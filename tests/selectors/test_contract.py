@@ -44,7 +44,7 @@ VARIANTS = {
 }
 SHARED_MODEL = shared_model()
 QUICK: dict[str, object] = {
-    **dict.fromkeys(("f2cto", "f2cto+p", "f2cto-places", "f2cto-literal", "ubv", "lbv"), SHORT),
+    **dict.fromkeys(("f2cto", "f2cto+p", "f2cto-places", "f2cto-top", "f2cto-literal", "ubv", "lbv"), SHORT),
     **quick(),
 }
 SELECTORS: dict[str, tuple[str, object]] = {

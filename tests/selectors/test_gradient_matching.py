@@ -93,7 +93,7 @@ def test_attacks_are_strong_legal_and_the_same_part_by_part(monkeypatch: pytest.
     assert float(found.min()) >= 0
     assert float(found.max()) <= 1
     assert torch.equal(attacked(shard, given.w, given, 0, generator(1)), shard.x)
-    monkeypatch.setattr("f2cto.selectors.attacked.PART_BYTES", 2000)  # a few samples
+    monkeypatch.setattr("f2cto.selectors.matching.PART_BYTES", 2000)  # a few samples
     assert torch.equal(attacked(shard, given.w, given, 5, generator(1)), found)
 
 

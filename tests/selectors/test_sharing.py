@@ -22,7 +22,7 @@ from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_private import PrivateProgram
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Proxy, Sharing, Weighting, WorkerWeights
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Proxy, Sharing, Weighting, WorkerWeights
 from f2cto.selectors.running import Here, Result, run
 from f2cto.trilevel.aggregation import Aggregation, Rule
 from f2cto.trilevel.master import Master, _weights
@@ -30,7 +30,7 @@ from f2cto.trilevel.settings import Stopping
 from testing.garbage import GARBAGE, Spoiled
 from testing.shards import federation
 
-SHORT = F2ctoSettings(Weighting(draws=5), Proxy(sync_every=4), stopping=Stopping(iterations=6))
+SHORT = F2ctoSettings(Weighting(draws=5), Proxy(sync_every=4), stopping=Stopping(iterations=6), choice=Choice.AVERAGE)
 GO_ON = partial(Here, faults=Faults(OnFailure.CONTINUE))
 
 

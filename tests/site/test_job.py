@@ -15,7 +15,7 @@ from f2cto.randomness import generator
 from f2cto.run_settings import Architecture, Network, RunSettings
 from f2cto.selectors.catalogue import METHODS
 from f2cto.site.job import Job, job_from_text, job_of, job_text, parameters, prepared
-from f2cto.site.rules import CLASS_SUMS, PARAMETERS_ONLY, Allowance, RefusedError, Rules, check_job
+from f2cto.site.rules import CLASS_SUMS, PARAMETERS_ONLY, Allowance, RefusedError, Rules, check_job, check_reading
 from f2cto.site.schema import ColumnSchema, Schema, schema_of
 
 SCHEMA = Schema(("a", "b", "c"), (ColumnSchema("n"), ColumnSchema("w", words=("x", "y"), fixed=True)))
@@ -179,3 +179,13 @@ def test_rules_under_which_nothing_runs() -> None:
     for wrong in ({"most": 0.0}, {"most": 1.1}, {"parameters": 0}, {"count": 0}):
         with pytest.raises(ValueError, match="Rules need"):
             Rules(**wrong)
+
+
+@pytest.mark.parametrize("name", ["f2cto", "f2cto+p", "ubv"])
+def test_over_sites_coresets_are_not_read_off_place_by_place(name: str) -> None:
+    job = job_of(build(RunSettings, {"method": name}), SCHEMA, "j1")
+    assert job.settings["choice"] == "average"
+    check_reading(prepared(job, SCHEMA).selector)
+    told = replace(job, settings={**job.settings, "choice": "places"})  # by a master that was changed
+    with pytest.raises(RefusedError, match="place by place"):
+        check_reading(prepared(told, SCHEMA).selector)

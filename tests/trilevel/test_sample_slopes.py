@@ -48,7 +48,7 @@ def final_states(method: F2cto, *, readable: bool, chunk: int = 0, keeps_graphs:
 
     teams = [Team((shard,)) for shard in shards()]
     engine = InProcess(TrilevelProgram[Team](stage, stages.initial, method.settings.local_rounds), teams)
-    method.lead(engine.ask, shards()[0].model.own().double(), lambda _: None)
+    method.lead_from(engine.ask, shards()[0].model.own().double(), lambda _: None, lambda _: None)  # Algorithm 1 alone
     return engine.states
 
 
@@ -162,7 +162,7 @@ def test_passes_are_counted_as_the_equations_need_them() -> None:
 
     team = Team(tuple(shards()))
     engine = InProcess(TrilevelProgram[Team](counting, stages.initial), [team])
-    method.lead(engine.ask, team.shards[0].model.own().double(), lambda _: None)
+    method.lead_from(engine.ask, team.shards[0].model.own().double(), lambda _: None, lambda _: None)
     first, second = calls[:4], calls[4:]
     assert first == [(12, True)] * 3 + [(12, True)]  # synchronised, w^ rests and is w: its pass is known
     assert second == [(12, True)] * 3 + [(12, True)] + [(12, True), (12, False)]

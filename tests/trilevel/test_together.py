@@ -38,9 +38,8 @@ def chosen(settings: F2ctoSettings, shards: list[Shard]) -> Result:
 def apart(settings: F2ctoSettings, shards: list[Shard]) -> tuple[Solution, InProcess[Shard, WorkerState]]:
     """Every worker for itself, as over a network."""
     method = F2cto(settings, radius=100.0)
-    stages = method.stages()
-    engine = InProcess(CoresetProgram(settings, stages, stages.initial, together=False), shards)
-    return method.lead(engine.ask, shards[0].model.own(), lambda _: None), engine
+    engine = InProcess(CoresetProgram(method.stages(), together=False), shards)
+    return method.lead_from(engine.ask, shards[0].model.own(), lambda _: None, lambda _: None), engine
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
@@ -112,7 +111,7 @@ def test_a_master_goes_on_where_it_was_killed(sharing: Sharing) -> None:
     settings = replace(TWO, sharing=sharing)
     whole, _ = apart(settings, federation())
     method, shards, saved = F2cto(settings, radius=100.0), federation(), list[Progress]()
-    engine = InProcess(CoresetProgram(settings, method.stages(), method.stages().initial, together=False), shards)
+    engine = InProcess(CoresetProgram(method.stages(), together=False), shards)
 
     def killed(progress: Progress) -> None:
         saved.append(progress)

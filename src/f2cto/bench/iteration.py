@@ -108,7 +108,4 @@ def literal(stage: Stage) -> Stage:
 
 def changed(method: F2cto, change: Callable[[Stage], Stage], *, together: bool = True) -> CoresetProgram:
     """The method's program with a change made to every stage."""
-    stages = method.stages()
-    return CoresetProgram(
-        method.settings, lambda team, t, heard: change(stages(team, t, heard)), stages.initial, together=together
-    )
+    return CoresetProgram(method.stages(), change, together=together)

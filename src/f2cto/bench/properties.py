@@ -34,7 +34,7 @@ SHORT = {"stopping": {"iterations": 20}, "proxy": {"step": 0.5, "hat_step": 1.0}
 # What makes a method quick, with steps that go far all the same; the defaults of all others are quick enough here.
 QUICK: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        **dict.fromkeys(("f2cto", "f2cto-literal", "f2cto-places", "ubv", "lbv", "f2cto+p"), SHORT),
+        **dict.fromkeys(("f2cto", "f2cto-literal", "f2cto-places", "f2cto-top", "ubv", "lbv", "f2cto+p"), SHORT),
         "tsg": {"iterations": 10, "levels": {"middle": 1.0}},
         "f2cto-ef": {"filtering": {"rounds": 20, "since": 10}},
     }

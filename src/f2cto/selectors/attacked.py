@@ -9,8 +9,7 @@ from torch import Generator, Tensor
 
 from f2cto.attacks import Pgd
 from f2cto.selectors.base import Given, Shard
-
-PART_BYTES = 256 * 2**20  # of memory for one part's passes
+from f2cto.selectors.matching import parts_of
 
 
 def attacked(shard: Shard, w: Tensor, given: Given, steps: int, rng: Generator) -> Tensor:
@@ -20,6 +19,6 @@ def attacked(shard: Shard, w: Tensor, given: Given, steps: int, rng: Generator) 
     """
     step = 2.5 * given.radius / max(steps, 1)
     attack = Pgd(given.radius, steps, step, random_start=steps > 0, valid=given.valid)
-    parts = 1 + len(shard.y) * shard.model.pass_bytes(shard.x[:1]) // PART_BYTES
+    parts = parts_of(shard.model, shard.x)
     pairs = zip(shard.x.chunk(parts), shard.y.chunk(parts), strict=True)
     return torch.cat([attack.perturb(partial(shard.model.logits_to_attack, w), x, y, rng) for x, y in pairs])

@@ -64,8 +64,10 @@ OURS = {
     "f2cto": _variant("federated first-order constrained trilevel optimisation, the paper's method"),
     "f2cto+p": _variant("F2CTO with several local rounds between two exchanges", variants.periodic),
     "f2cto-places": replace(
-        _variant("F2CTO whose weights move place by place, our extension", variants.placed), reference="this project"
+        _variant("F2CTO whose weights stay even, read off place by place: our extension", variants.placed),
+        reference="this project",
     ),
+    "f2cto-top": _variant("F2CTO, its largest weights taken as they are", variants.largest),
     "f2cto-literal": _variant("F2CTO by the letter of the paper, with its printed steps", variants.literal),
     "ubv": replace(
         _variant("F2CTO without its third level: training is not attacked", variants.upper_bilevel), levels=2

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from f2cto.models import FlatModel
-from f2cto.selectors.matching import EMPTY, gradient_gram, refill
+from f2cto.selectors.matching import EMPTY, gradient_gram, refill, weighted_slope
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +77,3 @@ def view_of(model: FlatModel, w: Tensor, attacked: Tensor, y: Tensor) -> View:
     with torch.no_grad():
         losses = model.losses(w, attacked, y)
     return View(w, attacked, losses, gradient_gram(model, w, attacked, y))
-
-
-def weighted_slope(  # noqa: PLR0913
-    model: FlatModel, w: Tensor, x: Tensor, y: Tensor, weights: Tensor, parts: int = 1
-) -> tuple[Tensor, Tensor]:
-    """The losses of all samples, and the gradient in w of their weighted sum; part by part, to bound memory."""
-    losses, slope = [weights[:0]], torch.zeros_like(w)
-    for rows in torch.arange(len(y), device=y.device).chunk(parts):
-        here = w.detach().requires_grad_()
-        with torch.enable_grad():
-            each = model.losses(here, x[rows], y[rows])
-        slope = slope + torch.autograd.grad(each @ weights[rows], here)[0]
-        losses.append(each.detach())
-    return torch.cat(losses), slope

@@ -13,16 +13,15 @@ from f2cto.message import Message
 from f2cto.models import FlatModel
 from f2cto.randomness import generator
 from f2cto.selectors.base import Given, Shard
-from f2cto.selectors.error_feedback_places import OpenClass, view_of, weighted_slope
+from f2cto.selectors.error_feedback_places import OpenClass, view_of
 from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Target
-from f2cto.selectors.matching import EMPTY
+from f2cto.selectors.matching import EMPTY, parts_of, weighted_slope
 from f2cto.selectors.screening import passing
 from f2cto.selectors.secure_sum import Keys, digits, numbers, wrapped
 from f2cto.trilevel.coreset import Blocks
 
 COUNT, PLAN, FILTER, KEEP, TRAIN, OPEN, FILL = "count", "plan", "filter", "keep", "train", "open", "fill"
 NOBODY = -1
-PART_BYTES = 256 * 2**20  # of memory for one part of a pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +59,8 @@ class FeedbackProgram:
 
     def start(self, shard: Shard) -> FeedbackState:
         """Everything is kept, nothing is known."""
-        parts = 1 + len(shard.y) * shard.model.pass_bytes(shard.x[:1]) // PART_BYTES
-        return FeedbackState(shard.x.new_zeros(len(shard.y)), torch.ones_like(shard.y, dtype=torch.bool), parts)
+        everyone = torch.ones_like(shard.y, dtype=torch.bool)
+        return FeedbackState(shard.x.new_zeros(len(shard.y)), everyone, parts_of(shard.model, shard.x))
 
     def run(self, phase: str, shard: Shard, state: FeedbackState, message: Message) -> tuple[FeedbackState, Message]:
         """Answer one message."""

@@ -16,12 +16,13 @@ from f2cto.attacks.base import Range
 from f2cto.constraints import L2Ball
 from f2cto.message import Ask, Message
 from f2cto.privacy import spent
-from f2cto.selectors.base import Coreset, OnRound, Shard
+from f2cto.selectors.base import Coreset, OnRound, Shard, evenly
 from f2cto.selectors.f2cto_private import PrivateProgram
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, WeightRule, WorkerWeights
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, WorkerWeights
 from f2cto.selectors.f2cto_stages import Stages, Team, blocks_of
 from f2cto.selectors.greedy_match import greedy_match
 from f2cto.selectors.quotas import in_turn
+from f2cto.selectors.reading import READ, in_order_taken, lead_reading, reader_of
 from f2cto.trilevel.master import Master, OnProgress, Progress, Solution, solve
 from f2cto.trilevel.problem import Point, Refined
 from f2cto.trilevel.program import Stage, TrilevelProgram
@@ -50,16 +51,19 @@ class F2cto:
 
     def program(self) -> CoresetProgram | PrivateProgram:
         """What runs at each worker."""
-        stages, privacy = self.stages(), self.settings.sharing.privacy
-        program = CoresetProgram(self.settings, stages, stages.initial)
+        privacy = self.settings.sharing.privacy
+        program = CoresetProgram(self.stages())
         return PrivateProgram(program, privacy) if privacy.on else program
 
     def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
-        """The master's side: Algorithm 1."""
-        return solve(ask, w, self._master(), on_round)
+        """The master's side: Algorithm 1, and reading the coresets off where workers do that together."""
+        solution = solve(ask, w, self._master(), on_round)
+        if self.settings.reads_places:
+            lead_reading(ask, solution.w, self._master(), self.settings.reading)
+        return solution
 
     def lead_from(self, ask: Ask, start: Tensor | Progress, on_round: OnRound, on_progress: OnProgress) -> Solution:
-        """The master's side from where a former run got to."""
+        """The master's side from where a former run got to. Sites do not read place by place."""
         return solve(ask, start, self._master(), on_round, on_progress)
 
     def _master(self) -> Master:
@@ -86,14 +90,13 @@ class F2cto:
         groups = self.stages().field(Team((shard,)), state.heard).blocks.groups
         if self.settings.choice is Choice.GREEDY:
             order = greedy_match(shard, state.at.w, state.refined.p_star, alpha)
-        elif self.settings.weighting.rule is WeightRule.PLACES:  # those in places, the longest there first
-            order = state.mean_alpha.argsort(descending=True, stable=True)
-            order = order[(state.at.alpha[order] * shard.size).round().argsort(descending=True, stable=True)]
         else:
-            order = alpha.argsort(descending=True, stable=True)
-        places = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
-        picks = [order[groups[order] == b][:size] for b, size in enumerate(places.tolist())]
+            order = in_order_taken(alpha, state.taken)
+        sizes = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
+        picks = [order[groups[order] == b][:size] for b, size in enumerate(sizes.tolist())]
         indices = in_turn(picks, shard.worker)
+        if self.settings.reads_places:
+            return evenly(indices)
         weights = alpha[indices]
         total = weights.sum()
         return Coreset(indices, weights / total if total > 0 else torch.full_like(weights, 1 / len(weights)))
@@ -103,20 +106,18 @@ class CoresetProgram:
     """The trilevel program over teams: for one worker, or for all that this process holds as one."""
 
     def __init__(
-        self,
-        settings: F2ctoSettings,
-        stage: Callable[[Team, int, Heard], Stage],
-        initial: Callable[[Team], Point],
-        *,
-        together: bool = True,
+        self, stages: Stages, change: Callable[[Stage], Stage] = lambda stage: stage, *, together: bool = True
     ) -> None:
         """Keep what the stages keep; all else is in the states. `together = False` never joins workers."""
-        self._settings, self._together = settings, together
-        by_samples = settings.sharing.weights is WorkerWeights.SAMPLES
+        self._stages, self._settings, self._together = stages, stages.settings, together
+        by_samples = stages.settings.sharing.weights is WorkerWeights.SAMPLES
         weight = (lambda team: float(len(team.y))) if by_samples else (lambda _: 0.0)
-        self._inner = TrilevelProgram[Team](stage, initial, settings.local_rounds, weight)
+        self._inner = TrilevelProgram[Team](
+            lambda team, t, heard: change(stages(team, t, heard)), stages.initial, stages.settings.local_rounds, weight
+        )
         self._teams: dict[Shard, Team] = {}
-        self.entries = self._inner.entries
+        self._reads = stages.settings.reads_places  # whoever does not is not to be asked, either
+        self.entries = (*self._inner.entries, READ) if self._reads else self._inner.entries
 
     def start(self, shard: Shard | Team) -> WorkerState:
         """The private state before the first message."""
@@ -124,7 +125,11 @@ class CoresetProgram:
 
     def run(self, phase: str, shard: Shard | Team, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         """Answer one message."""
-        return self._inner.run(phase, self._team(shard), state, message)
+        team = self._team(shard)
+        if phase != READ or not self._reads:
+            return self._inner.run(phase, team, state, message)
+        state, reply = reader_of(self._stages, team, state).answer(message)
+        return state, replace(reply, scalars={**reply.scalars, **self._inner.weighs(team)})
 
     def joined(self, shards: Sequence[Shard]) -> Team | None:
         """All workers as one, if each would do the same work apart.
@@ -147,7 +152,8 @@ class CoresetProgram:
         at, known = state.at, state.refined
         heard = state.heard.total if state.heard.times else torch.zeros_like(at.alpha)
         alphas, refined = (at.alpha * count, state.mean_alpha * count), (known.p_star, known.q_star, known.p_hat)
-        columns = (*alphas, at.q, at.p, *refined, heard)
+        taken = state.taken if len(state.taken) else torch.zeros_like(joined.y)
+        columns = (*alphas, at.q, at.p, *refined, heard, taken)
         parts = zip(*(torch.split_with_sizes(column, joined.counts) for column in columns), strict=True)
         return [
             WorkerState(
@@ -156,8 +162,9 @@ class CoresetProgram:
                 refined=Refined(p_star=p_star, q_star=q_star, w_hat=known.w_hat, p_hat=p_hat),
                 mean_alpha=mean,
                 heard=Heard(told, state.heard.times),
+                taken=own,
             )
-            for alpha, mean, q, p, p_star, q_star, p_hat, told in parts
+            for alpha, mean, q, p, p_star, q_star, p_hat, told, own in parts
         ]
 
     def replies(self, joined: Team, reply: Message) -> list[Message]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,7 +24,6 @@ class WeightRule(StrEnum):
 
     STANDARDISED = "standardised"  # centred, unit deviation and clipped within each class
     PLAIN = "plain"  # the letter
-    PLACES = "places"  # no steps: places of mass 1/K are filled in turns (`places.py`)
 
 
 class StepRule(StrEnum):
@@ -47,7 +45,9 @@ class Choice(StrEnum):
 
     TOP = "top"  # the largest weights of the last iteration
     AVERAGE = "average"  # the largest weights on average, later iterations counting more
-    GREEDY = "greedy"  # samples whose robust gradients add up to the weighted ones, under the trained model
+    GREEDY = "greedy"  # samples whose robust gradients add up to the weighted ones, each worker for itself
+    PLACES = "places"  # the same for all workers together, who fill their places in turns (`reading.py`); between
+    # organisations, and where messages are private, as `average`
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,9 @@ class Weighting:
     rule: WeightRule = WeightRule.STANDARDISED
     classwise: bool = True  # one simplex per class instead of one per worker
     frozen: bool = False
-    turns: int = 5  # of `places`: how many workers of a class come one after the other before the first comes again
-    probe: float = 0.5  # of `places`: the step by which losses show the direction of a gradient
 
     def __post_init__(self) -> None:
         """Refuse values the level cannot work with."""
-        if self.turns < 1 or not self.probe > 0:
-            msg = f"Places are filled in turns >= 1 with a probe > 0; got {self.turns} and {self.probe}."
-            raise ValueError(msg)
         if self.draws < 1:
             msg = f"The smoothed top-K term needs draws >= 1; got {self.draws}."
             raise ValueError(msg)
@@ -89,12 +84,11 @@ class Proxy:
     waits: bool = True
     radius: float = 0.0  # bound on the norm of the parameters; 0: twice their initial norm
     sums: bool = False  # sum the loss over samples as the paper does, instead of the mean
-    late: float = 1.0  # the factor of both steps once weights move
 
     def __post_init__(self) -> None:
         """Refuse a ball without points."""
-        if not self.radius >= 0 or not self.late > 0:
-            msg = f"The radius of the parameters must be >= 0 and `late` > 0; got {self.radius} and {self.late}."
+        if not self.radius >= 0:
+            msg = f"The radius of the parameters must be >= 0; got {self.radius}."
             raise ValueError(msg)
 
 
@@ -162,6 +156,22 @@ class Screening:
             raise ValueError(msg)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """After the last iteration: how places are filled, if the choice is `places`."""
+
+    turns: int = 5  # workers of a class that come one after the other before the first comes again
+    rounds: int = 2  # of turns, in each of which a worker fills its share of its places of a class
+    candidates: int = 500  # samples of a class, on a worker, that may be taken: those with most weight
+    probe: float = 0.5  # h, the length of the step by which losses show a gradient's direction
+
+    def __post_init__(self) -> None:
+        """Refuse to leave places empty."""
+        if min(self.turns, self.rounds, self.candidates) < 1 or not self.probe > 0:
+            msg = f"Reading places needs turns, rounds and candidates >= 1 and a probe > 0; got {self}."
+            raise ValueError(msg)
+
+
 class WorkerWeights(StrEnum):
     """How much each worker counts in the master's means."""
 
@@ -208,9 +218,15 @@ class F2ctoSettings:
     penalties: Penalties = field(default_factory=Penalties)
     stopping: Stopping = field(default_factory=lambda: Stopping(iterations=250))
     local_rounds: int = 1
-    choice: Choice = Choice.TOP
+    choice: Choice = Choice.PLACES
     screening: Screening = field(default_factory=Screening)
+    reading: Reading = field(default_factory=Reading)
     sharing: Sharing = field(default_factory=Sharing)
+
+    @property
+    def reads_places(self) -> bool:
+        """Whether workers read their coresets off together; private answers tell too little for that."""
+        return self.choice is Choice.PLACES and not self.sharing.privacy.on
 
     def __post_init__(self) -> None:
         """Refuse penalties under which perturbations would help the model instead of attacking it."""
@@ -222,34 +238,10 @@ class F2ctoSettings:
         if self.screening.rounds >= self.stopping.iterations:
             msg = f"All {self.stopping.iterations} iterations would go to `screening.rounds` = {self.screening.rounds}."
             raise ValueError(msg)
-        if self.weighting.rule is WeightRule.PLACES:
-            self._check_places()
         if self.sharing.exchanges == 1 and not (self.perturbation.form is Form.EXACT and self.proxy.waits):
             msg = (
                 "With one exchange an iteration w^ has made its step before the next w is known; that needs "
                 '`perturbation.form = "exact"` and `proxy.waits = true`. Use `sharing.exchanges = 2`.'
-            )
-            raise ValueError(msg)
-
-    @property
-    def rounds_of_turns(self) -> int:
-        """How often each block has its turn under the rule `places`."""
-        return (self.stopping.iterations - self.screening.rounds) // (self.proxy.sync_every * self.weighting.turns)
-
-    def _check_places(self) -> None:
-        proxy, exact = self.proxy, self.perturbation.form is Form.EXACT
-        in_step = math.isclose(proxy.hat_step, (1 + self.penalties.rho_2) * proxy.step)
-        if not (exact and proxy.waits and proxy.hat_steps == 1 and in_step):
-            msg = (
-                'The rule `places` reads gradients off w^ - w: it needs `perturbation.form = "exact"`, `proxy.waits`, '
-                "`proxy.hat_steps = 1` and `proxy.hat_step` = (1 + rho_2) `proxy.step`."
-            )
-            raise ValueError(msg)
-        if self.rounds_of_turns < 1:
-            msg = (
-                f"Filling places takes `proxy.sync_every` x `weighting.turns` = {proxy.sync_every} x "
-                f"{self.weighting.turns} iterations after {self.screening.rounds} of screening; got "
-                f"{self.stopping.iterations} in all."
             )
             raise ValueError(msg)
 

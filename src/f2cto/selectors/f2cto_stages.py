@@ -8,7 +8,7 @@ ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import torch
@@ -20,7 +20,6 @@ from f2cto.descent import Rule, plain, sign
 from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, StepRule, Unit, WeightRule
-from f2cto.selectors.places import PlaceByPlace, phases, turn_of
 from f2cto.selectors.screening import narrowed, passed_on, passing
 from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.problem import Point, Sets
@@ -106,10 +105,7 @@ class Stages:
         )
         first = team.shards[0]
         rng = generator(first.seed, first.worker, t, 1, device=team.x.device)
-        settings = self.solver_settings(team, t, here.blocks)
-        if self.settings.weighting.rule is WeightRule.PLACES:
-            settings = replace(settings, rules=replace(settings.rules, move=self.places(team, t, problem)))
-        return Stage(problem, settings, rng)
+        return Stage(problem, self.solver_settings(team, t, here.blocks), rng)
 
     def initial(self, team: Team) -> Point:
         """Uniform weights in each block, no perturbations."""
@@ -132,28 +128,6 @@ class Stages:
         model = team.shards[0].model
         classes = model.logits(model.own().to(team.x), team.x[:1]).shape[1]
         return passing(heard.total / heard.times, blocks, classes, self.settings.screening.least)
-
-    def places(self, team: Team, t: int, problem: RobustCoreset) -> PlaceByPlace:
-        """How weights move place by place in iteration t."""
-        s, blocks = self.settings, problem.topk.blocks
-        window, steps = s.proxy.sync_every, t % s.proxy.sync_every
-        eta = s.proxy.hat_step * self._late(t)
-        return PlaceByPlace(
-            problem=problem,
-            model=team.shards[0].model,
-            blocks=blocks,
-            phases=phases(team.shards, len(blocks.sizes), s.weighting.turns, classwise=s.weighting.classwise),
-            turn=turn_of(t, s.screening.rounds, window, s.weighting.turns, s.rounds_of_turns),
-            place=1 / team.places,
-            share=len(team.shards),
-            turns=s.weighting.turns,
-            apart=max(1, steps) * eta / (1 + s.penalties.rho_2),
-            probe=s.weighting.probe,
-        )
-
-    def _late(self, t: int) -> float:
-        """The factor of the proxy's steps."""
-        return self.settings.proxy.late if t >= self.settings.screening.rounds else 1.0
 
     def _blocks(self, team: Team) -> Blocks:
         """The blocks of all workers, numbered through."""
@@ -217,9 +191,9 @@ class Stages:
             eta=StepSizes(
                 alpha=level.step * self._unit(team),
                 q=attack.step_size(attack.eval_radius, scale),
-                w=proxy.step * self._late(t),
+                w=proxy.step,
                 p=attack.step_size(attack.train_radius, scale),
-                w_hat=proxy.hat_step * self._late(t),
+                w_hat=proxy.hat_step,
             ),
             penalties=self.settings.penalties,
             steps=attack.steps,

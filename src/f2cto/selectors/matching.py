@@ -11,11 +11,19 @@ from torch.func import grad, vmap
 from f2cto.models import FlatModel
 from f2cto.selectors.quotas import Balance, dealt
 
-EMPTY = -1  # a place that nobody has been picked for: it stands for the mean of all candidates
+EMPTY = -1  # a place that nobody has been picked for: it stands for a mean of all candidates
 BLOCK_BYTES = 256 * 2**20  # of gradients held at a time, twice
+PART_BYTES = 256 * 2**20  # of memory for one part of a pass
 
 
-def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], mass: float) -> Tensor:
+def refill(  # noqa: PLR0913
+    gram: Tensor,
+    pull: Tensor,
+    places: Tensor,
+    which: Iterable[int],
+    mass: float,
+    weights: Tensor | None = None,
+) -> Tensor:
     """The places after those in `which` were filled anew, one after the other, each with the best unused candidate.
 
     Let e be what is missing, g_k the gradient of candidate k and g_s what place s holds now. Taking k instead changes
@@ -29,13 +37,15 @@ def refill(gram: Tensor, pull: Tensor, places: Tensor, which: Iterable[int], mas
         places: the candidate in each place, or `EMPTY`.                     (q,)
         which: the places to fill.
         mass: of a place.
+        weights: of the candidates in what an empty place stands for, summing to one; none: the plain mean.  (n,)
 
     """
     places = places.clone()
+    mean = gram.mean(dim=0) if weights is None else weights @ gram  # <g_empty, g_k>
+    spread = mean.mean() if weights is None else weights @ mean  # |g_empty|^2
     for s in which:
         held = int(places[s])
-        row = gram.mean(dim=0) if held == EMPTY else gram[held]  # <g_s, g_k>
-        own = row.mean() if held == EMPTY else row[held]  # |g_s|^2
+        row, own = (mean, spread) if held == EMPTY else (gram[held], gram[held, held])  # <g_s, g_k>, |g_s|^2
         cost = mass / 2 * (gram.diagonal() - 2 * row + own) - pull
         others = places[(places != EMPTY) & (places != held)]
         cost[others] = torch.inf
@@ -63,6 +73,25 @@ def gradient_gram(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
             gram[rows, columns] = here @ there.T
             gram[columns, rows] = there @ here.T
     return gram
+
+
+def parts_of(model: FlatModel, x: Tensor) -> int:
+    """Into how many parts a pass over samples is cut, to bound memory."""
+    return 1 + len(x) * model.pass_bytes(x[:1]) // PART_BYTES
+
+
+def weighted_slope(  # noqa: PLR0913
+    model: FlatModel, w: Tensor, x: Tensor, y: Tensor, weights: Tensor, parts: int = 1
+) -> tuple[Tensor, Tensor]:
+    """The losses of all samples, and the gradient in w of their weighted sum; part by part, to bound memory."""
+    losses, slope = [weights[:0]], torch.zeros_like(w)
+    for rows in torch.arange(len(y), device=y.device).chunk(parts):
+        here = w.detach().requires_grad_()
+        with torch.enable_grad():
+            each = model.losses(here, x[rows], y[rows])
+        slope = slope + torch.autograd.grad(each @ weights[rows], here)[0]
+        losses.append(each.detach())
+    return torch.cat(losses), slope
 
 
 def union_quotas(counts: Tensor, sizes: Tensor) -> Tensor:

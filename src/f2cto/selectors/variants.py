@@ -13,7 +13,6 @@ from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Screenin
 from f2cto.trilevel.settings import Penalties
 
 PERIOD = 5  # I of the paper's periodic variant
-TURNS = 20  # of the places variant, in all its rounds
 
 
 def upper_bilevel(settings: F2ctoSettings) -> F2ctoSettings:
@@ -31,26 +30,14 @@ def periodic(settings: F2ctoSettings) -> F2ctoSettings:
     return settings if settings.local_rounds > 1 else replace(settings, local_rounds=PERIOD)
 
 
-def placed(settings: F2ctoSettings) -> F2ctoSettings:
-    """Our alternative to Eq. (11): weights move place by place (`places.py`), while the proxy all but stands still.
+def largest(settings: F2ctoSettings) -> F2ctoSettings:
+    """F2CTO whose coresets are the largest weights on average, of all samples: nothing is sent to read them off."""
+    return replace(settings, choice=Choice.AVERAGE, screening=Screening())
 
-    Samples that the proxy does not learn in the iterations before are set aside, unless the settings have a screening
-    of their own. Twenty turns follow, four rounds of `weighting.turns` = 5, whatever number of iterations the settings
-    have. Workers that have their turn at the same time cannot make up for each other: with many workers set it to 20.
-    """
-    screening = settings.screening if settings.screening.rounds else Screening(rounds=26, since=10)
-    weighting = replace(settings.weighting, rule=WeightRule.PLACES)
-    ratio = 1 + settings.penalties.rho_2
-    proxy = replace(settings.proxy, hat_step=ratio * settings.proxy.step, sync_every=2, waits=True, late=0.1)
-    iterations = screening.rounds + proxy.sync_every * max(TURNS, weighting.turns)
-    return replace(
-        settings,
-        weighting=weighting,
-        proxy=proxy,
-        screening=screening,
-        stopping=replace(settings.stopping, iterations=iterations),
-        choice=Choice.AVERAGE,
-    )
+
+def placed(settings: F2ctoSettings) -> F2ctoSettings:
+    """No first level but the reading: weights stay even, and coresets are read off place by place."""
+    return replace(settings, weighting=replace(settings.weighting, frozen=True), choice=Choice.PLACES)
 
 
 def literal(settings: F2ctoSettings) -> F2ctoSettings:

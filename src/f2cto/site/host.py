@@ -33,7 +33,7 @@ from f2cto.selectors.base import Shard
 from f2cto.site.budget import Price, check_budget, price
 from f2cto.site.job import Job, Prepared, job_from_text, job_text, prepared
 from f2cto.site.reading import SiteData
-from f2cto.site.rules import RefusedError, Rules, check_answer, check_job, check_question
+from f2cto.site.rules import RefusedError, Rules, check_answer, check_job, check_question, check_reading
 from f2cto.site.schema import Schema
 from f2cto.site.store import Charge, Store, StoreError
 
@@ -165,6 +165,7 @@ class Site:
             raise RefusedError(msg)
         size = check_job(job, self.schema, len(self.data), self.rules)
         made = prepared(job, self.schema)
+        check_reading(made.selector)
         cost, samples = price(made.selector, self.rules), self.data.samples
         shard = Shard(samples.x, samples.y, size, made.model, self.number, job.seed, job.balance)
         program = made.selector.program()

@@ -20,6 +20,7 @@ from f2cto.randomness import generator
 from f2cto.run_settings import Network, RunSettings
 from f2cto.selectors.base import Given, Selector
 from f2cto.selectors.catalogue import make_selector, method
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings
 from f2cto.selectors.quotas import Balance
 from f2cto.site.schema import Schema
 
@@ -78,6 +79,8 @@ class Prepared:
 def job_of(settings: RunSettings, schema: Schema, name: str) -> Job:
     """The job that settings ask for; its id is `name`. Where sites compute is their own affair."""
     own = settings.of(settings.method)
+    if isinstance(own, F2ctoSettings) and own.reads_places:
+        own = replace(own, choice=Choice.AVERAGE)  # places would tell the master too much; sites refuse it
     return Job(
         id=name,
         method=settings.method,

@@ -16,6 +16,8 @@ from f2cto.attacks.base import Range
 from f2cto.config import flat
 from f2cto.message import Message
 from f2cto.selection import coreset_sizes
+from f2cto.selectors.base import Selector
+from f2cto.selectors.f2cto import F2cto
 from f2cto.site.job import Job, parameters
 from f2cto.site.schema import Schema
 
@@ -26,7 +28,7 @@ PARAMETERS_ONLY = frozenset(  # vectors as long as the model's parameters and a 
             "f2cto",
             "f2cto+p",
             "f2cto-literal",
-            "f2cto-places",
+            "f2cto-top",
             "ubv",
             "lbv",
             "random",
@@ -37,7 +39,7 @@ PARAMETERS_ONLY = frozenset(  # vectors as long as the model's parameters and a 
         *{"facility", "easy", "acs", "bcsr", "greedy", "tsg", "afto", "dtzo", "adbo", "fednest"},
     }
 )
-CLASS_SUMS = frozenset({"f2cto-ef", "gcfl", "fedcs"})  # sums, means or counts over classes as well
+CLASS_SUMS = frozenset({"f2cto-ef", "f2cto-places", "gcfl", "fedcs"})  # sums, means or counts over classes as well
 SCALARS = 16  # numbers in an answer at most, where no sums over classes are allowed
 
 
@@ -83,6 +85,13 @@ def check_method(name: str, rules: Rules) -> None:
     else:
         msg = f"This site does not know what `{name}` sends, and does not run it."
     raise RefusedError(msg)
+
+
+def check_reading(selector: Selector) -> None:
+    """Refuse to read coresets off place by place: what changes in a site's answers are single samples' gradients."""
+    if isinstance(selector, F2cto) and selector.settings.reads_places:
+        msg = 'This site does not read coresets off place by place; use the method `f2cto` with `choice = "average"`.'
+        raise RefusedError(msg)
 
 
 def check_job(job: Job, schema: Schema, samples: int, rules: Rules) -> int:

@@ -61,7 +61,6 @@ class Progress:
     w: Tensor
     w_hat: Tensor | None = None  # the mean of the workers' w^, where it travels with w; none: w^ restarts from w
     history: tuple[Round, ...] = ()
-    workers: int = 0  # that answered last; 0: not known, workers then remember
 
 
 @dataclass(frozen=True)
@@ -125,11 +124,11 @@ def solve(
     stopped = _why_stop(now.history[-1], master.stopping) if now.history else None
     while stopped is None:
         replies, w_hat = (_together if master.together else _in_turn)(ask, now, master)
-        w = master.onto.project(_combined(replies, "w", now.w, master))
+        w = master.onto.project(mean_of(replies, "w", now.w, master))
         last = _summary(replies, (now.w, w), master, len(now.history) + 1, time.monotonic() - began)
         on_round(last)
         _check_finite(w, last)
-        now = Progress(w, w_hat, (*now.history, last), len(replies))
+        now = Progress(w, w_hat, (*now.history, last))
         on_progress(now)
         stopped = _why_stop(last, master.stopping)
     return Solution(w=now.w, history=now.history, stopped=stopped)
@@ -137,7 +136,7 @@ def solve(
 
 def _in_turn(ask: Ask, now: Progress, master: Master) -> tuple[list[Message], None]:
     """An iteration in two exchanges: the mean of w^ first, then every worker's step of w."""
-    w_hat = _combined(ask(REFINE, Message({"w": now.w}, _said(now, master))), "w_hat", now.w, master)
+    w_hat = mean_of(ask(REFINE, Message({"w": now.w}, _said(now, master))), "w_hat", now.w, master)
     return ask(UPDATE, Message({"w_hat": w_hat})), None
 
 
@@ -147,16 +146,15 @@ def _together(ask: Ask, now: Progress, master: Master) -> tuple[list[Message], T
     replies = ask(ITERATE, Message(vectors, _said(now, master)))
     kept = all("w_hat" in reply.vectors for reply in replies)  # not where w^ restarts from w in the next iteration
     around = now.w if now.w_hat is None else now.w_hat
-    return replies, _combined(replies, "w_hat", around, master) if kept else None
+    return replies, mean_of(replies, "w_hat", around, master) if kept else None
 
 
 def _said(now: Progress, master: Master) -> dict[str, float]:
-    """Which iteration it is, and how many answered in the last one, if there was one."""
-    t = {"t": float(len(now.history) * master.local_rounds)}
-    return t | ({"workers": float(now.workers)} if now.workers else {})
+    """Which iteration it is."""
+    return {"t": float(len(now.history) * master.local_rounds)}
 
 
-def _combined(replies: Sequence[Message], name: str, around: Tensor, master: Master) -> Tensor:
+def mean_of(replies: Sequence[Message], name: str, around: Tensor, master: Master) -> Tensor:
     """The workers' vectors in one: their mean, unless the settings ask for something more robust."""
     return combined([r.vectors[name] for r in replies], _weights(replies, master), around, master.aggregation)
 

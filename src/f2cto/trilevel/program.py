@@ -54,8 +54,7 @@ class TrilevelProgram(Generic[Shard_contra]):
 
     def run(self, phase: str, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         """Answer one message."""
-        weight = self.weight(shard)
-        weighs = {"weight": weight} if weight else {}
+        weighs = self.weighs(shard)
         match phase:
             case "refine":
                 state, w_hat = self._refine(shard, state, message)
@@ -70,12 +69,17 @@ class TrilevelProgram(Generic[Shard_contra]):
         msg = f"A trilevel worker knows the phases `{REFINE}`, `{UPDATE}` and `{ITERATE}`; got `{phase}`."
         raise ValueError(msg)
 
+    def weighs(self, shard: Shard_contra) -> dict[str, float]:
+        """What a worker says of how much it counts, if anything."""
+        weight = self.weight(shard)
+        return {"weight": weight} if weight else {}
+
     def _refine(self, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Tensor]:
         w, t = message.vectors["w"], _iteration(message, state)
         # A worker that was away, or begins in the middle, has no w^ of the last iteration; w is nearer to it than what
         # it had long ago.
         known = state.refined if t == state.t and len(state.refined.w_hat) else replace(state.refined, w_hat=w)
-        state = replace(state, t=t, at=replace(state.at, w=w), refined=known, workers=_workers(message, state))
+        state = replace(state, t=t, at=replace(state.at, w=w), refined=known)
         for _ in range(self.local_rounds - 1):
             here = self.stage(shard, state.t, state.heard)
             state = local_round(here.problem, state, here.settings, here.rng)
@@ -86,8 +90,7 @@ class TrilevelProgram(Generic[Shard_contra]):
     def _iterate(self, shard: Shard_contra, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         w = message.vectors["w"]
         known = replace(state.refined, w_hat=message.vectors.get("w_hat", w))
-        t, workers = _iteration(message, state), _workers(message, state)
-        state = replace(state, t=t, at=replace(state.at, w=w), refined=known, workers=workers)
+        state = replace(state, t=_iteration(message, state), at=replace(state.at, w=w), refined=known)
         for left in reversed(range(self.local_rounds)):
             here = self.stage(shard, state.t, state.heard)
             done = iterate(here.problem, state, here.settings, here.rng)
@@ -103,11 +106,6 @@ class TrilevelProgram(Generic[Shard_contra]):
 def _iteration(message: Message, state: WorkerState) -> int:
     """The iteration that the master is at; the worker's own where it does not say."""
     return int(message.scalars.get("t", state.t))
-
-
-def _workers(message: Message, state: WorkerState) -> int:
-    """How many take part; before the master knows, and where it does not say, what it said last."""
-    return int(message.scalars.get("workers", state.workers))
 
 
 def _scalars(done: Update) -> dict[str, float]:

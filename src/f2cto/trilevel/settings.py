@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Protocol
-
-from torch import Tensor
 
 from f2cto.descent import Rule, plain
-from f2cto.trilevel.problem import Point, Refined
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,6 @@ class Start(StrEnum):
     CURRENT = "current"  # the variable itself, p^t or q^t
 
 
-class Move(Protocol):
-    """Another way for alpha to move than the projected step of Eq. (11)."""
-
-    def __call__(self, at: Point, known: Refined, workers: int) -> Tensor:
-        """The next alpha of one of `workers` workers, at the same point and refinements that the step would see."""
-        ...
-
-
 @dataclass(frozen=True)
 class Rules:
     """How a gradient becomes a direction. `plain` everywhere is the letter of the paper and what Theorem 1 is about."""
@@ -65,7 +53,6 @@ class Rules:
     alpha: Rule = plain  # applied to the penalty's part of the gradient; f1's own part is taken as it is
     q: Rule = plain
     p: Rule = plain
-    move: Move | None = None  # instead of Eq. (11)
 
 
 @dataclass(frozen=True)

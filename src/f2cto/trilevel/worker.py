@@ -39,7 +39,9 @@ class WorkerState:
     refined: Refined
     mean_alpha: Tensor  # of alpha^1 … alpha^t, where alpha^s weighs s: late iterates count, no single one decides
     heard: Heard = NOTHING
-    workers: int = 1  # that the means are taken over, as the master last said
+    taken: Tensor = (
+        NOTHING.total
+    )  # once a choice is read off: which entries of alpha were taken, numbered in that order
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,7 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
     if settings.rest.listens:
         heard = heard.and_now(slopes.f2_train_alpha(replace(at, p=known.p_star)))
     if not settings.rest.frozen:
-        if settings.rules.move is None:
-            alpha = update_alpha(at, sets, slopes.alpha(at, known, c), settings)
-        else:
-            alpha = settings.rules.move(at, known, state.workers)
-        at = replace(at, alpha=alpha)
+        at = replace(at, alpha=update_alpha(at, sets, slopes.alpha(at, known, c), settings))
     if not settings.exact:
         at = replace(at, q=update_q(at, sets, slopes.q(at, known, c), settings))
     objective, slope = slopes.w(at, known, c)
@@ -89,7 +87,14 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
         at = replace(at, p=update_p(at, sets, slopes.p(there, known, c), settings))
     share = 2 / (max(0, state.t - settings.rest.until) + 2)
     return Update(
-        state=WorkerState(state.t + 1, at, known, torch.lerp(state.mean_alpha, at.alpha, share), heard, state.workers),
+        state=replace(
+            state,
+            t=state.t + 1,
+            at=at,
+            refined=known,
+            mean_alpha=torch.lerp(state.mean_alpha, at.alpha, share),
+            heard=heard,
+        ),
         w=w,
         objective=objective,
         moves=moves(state.at, at, settings.eta, exact=settings.exact),
@@ -124,10 +129,9 @@ def update_p(at: Point, sets: Sets, slope: Tensor, settings: Settings) -> Tensor
 
 def local_round(problem: LocalProblem, state: WorkerState, settings: Settings, rng: Generator) -> WorkerState:
     """One iteration without the master: the worker's own w^ and w stand for the averages (F2CTO+P)."""
-    workers = state.workers
-    state = refine(problem, replace(state, workers=1), settings, rng)
+    state = refine(problem, state, settings, rng)
     done = update(problem, state, state.refined.w_hat, settings)
-    return replace(done.state, at=replace(done.state.at, w=problem.sets.W.project(done.w)), workers=workers)
+    return replace(done.state, at=replace(done.state.at, w=problem.sets.W.project(done.w)))
 
 
 def iterate(problem: LocalProblem, state: WorkerState, settings: Settings, rng: Generator) -> Update:
