@@ -36,7 +36,7 @@ from f2cto.report.comparison import Comparison, compare
 from f2cto.run_settings import RunSettings
 
 LOCAL = ("random", "balanced", "herding", "facility", "easy")
-OURS = ("f2cto", "f2cto-ef")
+OURS = ("f2cto", "f2cto-places", "f2cto-ef")
 WORKERS = (10, 50, 100, 200)
 KEPT = 200  # samples kept by all workers together, however many: 2 %, where they do not do for all yet
 LOCAL_ROUNDS = (1, 2, 5, 10)
@@ -96,7 +96,7 @@ def scale_runs(preset: str) -> list[Run]:
 
 def budget_runs(preset: str) -> list[Run]:
     """Coresets of all sizes, and all data: trained on as long as a coreset, and so much longer as selection takes."""
-    methods = ("f2cto-ef", "f2cto", "random", "herding")
+    methods = (*OURS, "random", "herding")
     longer = [Run(f"all, {n} steps", preset, ("all",), (f"training.steps={n}",)) for n in ALL_STEPS]
     # Steps and noise of the weights are in units of 1/K; what suits them is the mean weight 1/M (docs/settings.md).
     steps = {size: (f"f2cto.weighting.step={size}", f"f2cto.weighting.noise={2 * float(size):g}") for size in SIZES}

@@ -131,13 +131,16 @@ def test_who_missed_turns_makes_up_for_them() -> None:
     assert reply.scalars["empty"] == 0
 
 
-def test_only_samples_with_most_weight_are_candidates() -> None:
-    (shard,) = doubles(workers=1, count=30, size=6)
-    reader, w, _ = weighed(shard, Reading(turns=1, rounds=1, candidates=3))
-    state, _ = reader.answer(turn_at(0, 0, 0, w, w))
+@pytest.mark.parametrize(("candidates", "taken"), [(500, True), (3, False)])
+def test_only_samples_with_most_weight_are_candidates(candidates: int, *, taken: bool) -> None:
+    (shard,) = doubles(workers=1, count=30, size=3)
+    reader, w, gradients = weighed(shard, Reading(turns=1, rounds=1, candidates=candidates, probe=1e-6))
     rows = (shard.y == 0).nonzero().flatten()
-    most = rows[reader.state.mean_alpha[rows].argsort(descending=True)[:3]]
-    assert set(state.taken.nonzero().flatten().tolist()) < set(most.tolist())
+    least = rows[reader.state.mean_alpha[rows].argmin()]
+    state, _ = reader.answer(turn_at(0, 0, 0, w, w - 1e-6 * 100 * gradients[least]))  # all that is missing is this one
+    assert (int(state.taken[least]) == 1) is taken
+    most = rows[reader.state.mean_alpha[rows].argsort(descending=True)[:candidates]]
+    assert set(state.taken.nonzero().flatten().tolist()) <= set(most.tolist())
 
 
 def test_the_coreset_is_what_was_taken_in_the_order_it_was() -> None:

@@ -266,6 +266,8 @@ def test_refused_jobs(opened: Open, job: Job, schema: Schema) -> None:
     assert "counted from 0, and this one is number 3" in error(
         opened(number=3), {"kind": "start", "job": job_text(job)}
     )
+    places = replace(job, method="f2cto", settings={"choice": "places"})
+    assert "place by place" in error(opened(LENIENT), {"kind": "start", "job": job_text(places)})
     sums = {"kind": "start", "job": job_text(job_for("fedcs", schema))}
     assert "sends sums over classes" in error(opened(), sums)
     assert "error" not in asked(opened(LENIENT), sums).head
