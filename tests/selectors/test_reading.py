@@ -137,7 +137,8 @@ def test_only_samples_with_most_weight_are_candidates(candidates: int, *, taken:
     reader, w, gradients = weighed(shard, Reading(turns=1, rounds=1, candidates=candidates, probe=1e-6))
     rows = (shard.y == 0).nonzero().flatten()
     least = rows[reader.state.mean_alpha[rows].argmin()]
-    state, _ = reader.answer(turn_at(0, 0, 0, w, w - 1e-6 * 100 * gradients[least]))  # all that is missing is this one
+    only = torch.linalg.pinv(gradients[rows])[:, rows == least].flatten()  # pulls at this one and at no other
+    state, _ = reader.answer(turn_at(0, 0, 0, w, w - 1e-6 * 100 * only))
     assert (int(state.taken[least]) == 1) is taken
     most = rows[reader.state.mean_alpha[rows].argsort(descending=True)[:candidates]]
     assert set(state.taken.nonzero().flatten().tolist()) <= set(most.tolist())
