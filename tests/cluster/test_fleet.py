@@ -114,10 +114,19 @@ def test_the_others_go_on_and_those_who_died_come_back(hosts: Hosts, exchanges: 
 
 def test_what_was_lost_at_the_very_end_is_said(hosts: Hosts) -> None:
     with pytest.raises(WorkerFailedError, match="Worker 1 failed in phase `coreset`: its process died"):
-        killed(hosts, Faults(), SHORT, at=8)
-    result = killed(hosts, Faults(OnFailure.CONTINUE), SHORT | {"sharing": {"exchanges": 1}}, at=8)
+        killed(hosts, Faults(), SHORT | {"choice": "average"}, at=8)
+    settings = SHORT | {"sharing": {"exchanges": 1}, "choice": "average"}
+    result = killed(hosts, Faults(OnFailure.CONTINUE), settings, at=8)
     assert [len(c.indices) for c in result.coresets] == [10, 0, 10, 0, 10]
     assert [(a.phase, a.worker) for a in result.absences] == [("coreset", 1), ("coreset", 3)]
+
+
+def test_who_dies_before_the_reading_comes_back_for_it(hosts: Hosts) -> None:
+    with pytest.raises(WorkerFailedError, match="Worker 1 failed in phase `read`: its process died"):
+        killed(hosts, Faults(), SHORT, at=8)
+    result = killed(hosts, Faults(OnFailure.CONTINUE), SHORT, at=8)
+    assert [len(c.indices) for c in result.coresets] == [10] * 5
+    assert [(a.phase, a.worker) for a in result.absences][:2] == [("read", 1), ("read", 3)]
 
 
 def test_with_kept_states_nothing_is_lost(hosts: Hosts, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ size = 6
 seed = 3
 network.hidden = [12]
 f2cto.stopping.iterations = 4
+f2cto.choice = "average"
 f2cto.sharing.exchanges = 1
 data.scenario.samples = 180
 """

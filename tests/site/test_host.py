@@ -120,7 +120,7 @@ def expected(coreset: Coreset, site: Site) -> list[tuple[int, str, float]]:
 
 
 @pytest.mark.federation  # it takes long
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sorted({*METHODS} - {"f2cto-places"}))  # which no site runs
 def test_every_method_survives_a_restart_after_every_question(
     name: str, opened: Open, schema: Schema, folder: Path
 ) -> None:
