@@ -22,10 +22,8 @@ from f2cto.selectors.error_feedback_settings import (
     Target,
 )
 from f2cto.selectors.error_feedback_worker import FeedbackProgram, reshuffled
-from f2cto.selectors.lifted import Pretraining
 from f2cto.selectors.running import Result, run
 from f2cto.selectors.secure_sum import numbers, total
-from f2cto.training import Training
 from testing.shards import federation
 
 # No filter, no attack, one proxy that is not trained: what is matched can be written down.
@@ -233,37 +231,9 @@ def test_phases_out_of_order_are_named() -> None:
     shard = federation()[0]
     program = ErrorFeedback(SHORT, Given(shard.model.own())).program()
     state = program.start(shard)
-    with pytest.raises(
-        ValueError, match="knows the phases count, plan, learn, filter, keep, train, open, fill; got `refine`"
-    ):
+    with pytest.raises(ValueError, match="knows the phases count, plan, filter, keep, train, open, fill; got `refine`"):
         program.run("refine", shard, state, Message())
     with pytest.raises(ValueError, match="needs the phase `plan` before this one"):
         program.run("keep", shard, state, Message())
     with pytest.raises(ValueError, match="needs the phase `open` before `fill`"):
         program.run("fill", shard, state, Message({}, {"worker": 0.0}))
-
-
-def test_models_begin_where_federated_averaging_ends() -> None:
-    learning = Pretraining(rounds=3, local=Training(steps=4, batch=8, ramp=0.0))
-    settings, shards = replace(BARE, pretraining=learning, proxies=Proxies(count=2, steps=0)), federation()
-    w = shards[0].model.own()
-    method = ErrorFeedback(settings, Given(w))
-    engine, seen = InProcess(method.program(), shards), list[tuple[str, Message, list[Message]]]()
-
-    def ask(phase: str, message: Message) -> list[Message]:
-        seen.append((phase, message, engine.ask(phase, message)))
-        return seen[-1][2]
-
-    method.lead(ask, w, lambda _: None)
-    learned = [(message, replies) for phase, message, replies in seen if phase == "learn"]
-    assert len(learned) == 3 * 2
-    assert torch.equal(learned[0][0].vectors["w"], w)
-    means = [torch.stack([reply.vectors["w"] for reply in replies]).mean(dim=0) for _, replies in learned]
-    assert all(len({tuple(r.vectors["w"].tolist()) for r in replies}) == len(shards) for _, replies in learned)
-    for later, before in ((1, 0), (2, 1), (4, 3), (5, 4)):
-        torch.testing.assert_close(learned[later][0].vectors["w"], means[before])
-    opened = next(message for phase, message, _ in seen if phase == "open")
-    torch.testing.assert_close(opened.vectors["w.0"], means[2])
-    torch.testing.assert_close(opened.vectors["w.1"], means[5])
-    losses = [shards[0].model.losses(v, shards[0].x, shards[0].y).mean() for v in (w, means[2])]
-    assert float(losses[1]) < float(losses[0])

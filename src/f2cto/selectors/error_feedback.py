@@ -5,8 +5,7 @@ yet. On a simplex its optimum is the uniform alpha, and one class can pay for an
 and its first-order view and changes how alpha moves: places of mass 1/K are filled one by one, class by class, each
 with the sample that best makes up for what all workers' places so far leave of the class's gradient.
 
-    1 plan      places per worker and class, from the workers' label counts; models are trained by federated averaging,
-                if the settings ask for it
+    1 plan      places per worker and class, from the workers' label counts
     2 filter    robust training on everything; samples whose robust loss stays worse than chance are set aside
     3 proxies   some models, each a few steps of robust training on f1 + rho_2 f2, even weights on all that passed
     4 places    class by class: e = grad f1 - grad f2, a sum over workers; u_k = -[l_k(w - h e) - l_k(w)] / h, a loss
@@ -47,7 +46,6 @@ from f2cto.selectors.error_feedback_worker import (
     FILL,
     FILTER,
     KEEP,
-    LEARN,
     NOBODY,
     OPEN,
     PLAN,
@@ -60,7 +58,7 @@ from f2cto.selectors.error_feedback_worker import (
 from f2cto.selectors.matching import local_quotas, union_quotas
 from f2cto.selectors.quotas import Balance, first_turn, in_turn
 from f2cto.selectors.secure_sum import total
-from f2cto.trilevel.master import Round, Solution, Stopped, average
+from f2cto.trilevel.master import Round, Solution, Stopped
 
 Scalars = dict[str, float]
 
@@ -81,10 +79,9 @@ class ErrorFeedback:
         log = Log(on_round)
         places, others = self._plan(ask)
         ball = L2Ball(self.settings.proxies.radius or 2 * float(w.norm()))
-        starts = [ball.project(self._learned(ask, v, e, log)) for e, v in enumerate((w, *others))]
-        trained = self._filter(ask, starts[0], ball, log)
+        trained = self._filter(ask, ball.project(w), ball, log)
         passed = numbered("passed", summed(ask(KEEP, Message()), "passed", places.shape[1]))
-        ws = self._train(ask, starts, ball, passed, log)
+        ws = self._train(ask, [ball.project(v) for v in (w, *others)], ball, passed, log)
         for c in range(places.shape[1]):
             turns = [turn for _ in range(self.settings.feedback.sweeps) for turn in self._turns(places, c)]
             self._fill(ask, ws, passed | {"class": float(c)}, turns, log)
@@ -108,14 +105,6 @@ class ErrorFeedback:
             told |= numbered(f"places.{i}", row)
         starts = ask(PLAN, Message({}, told))[0].vectors
         return places, list(starts.values())
-
-    def _learned(self, ask: Ask, w: Tensor, proxy: int, log: Log) -> Tensor:
-        """The parameters after federated averaging."""
-        for number in range(self.settings.pretraining.rounds):
-            replies = ask(LEARN, Message({"w": w}, {"round": float(number), "proxy": float(proxy)}))
-            before, w = w, average([reply.vectors["w"] for reply in replies])
-            log.add(sum(r.scalars["objective"] for r in replies) / len(replies), float((before - w).square().sum()))
-        return w
 
     def _filter(self, ask: Ask, w: Tensor, ball: L2Ball, log: Log) -> Tensor:
         """Robust training by heavy-ball steps."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from f2cto.hardware import Precision
-from f2cto.selectors.lifted import Pretraining
 
 
 class Target(StrEnum):
@@ -84,8 +83,6 @@ class ErrorFeedbackSettings:
 
     target: Target = Target.KEPT
     balanced_union: bool = True  # false: each worker balances its own classes
-    # Federated averaging that all models begin with: convolutional networks learn little in a few full-batch steps.
-    pretraining: Pretraining = field(default_factory=lambda: Pretraining(rounds=0))
     filtering: Filtering = field(default_factory=Filtering)
     proxies: Proxies = field(default_factory=Proxies)
     feedback: Feedback = field(default_factory=Feedback)

@@ -15,14 +15,12 @@ from f2cto.randomness import generator
 from f2cto.selectors.base import Given, Shard
 from f2cto.selectors.error_feedback_places import OpenClass, view_of
 from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Target
-from f2cto.selectors.lifted import trained
 from f2cto.selectors.matching import EMPTY, parts_of, weighted_slope
 from f2cto.selectors.screening import passing
 from f2cto.selectors.secure_sum import Keys, digits, numbers, wrapped
 from f2cto.trilevel.coreset import Blocks
 
-COUNT, PLAN, LEARN, FILTER = "count", "plan", "learn", "filter"
-KEEP, TRAIN, OPEN, FILL = "keep", "train", "open", "fill"
+COUNT, PLAN, FILTER, KEEP, TRAIN, OPEN, FILL = "count", "plan", "filter", "keep", "train", "open", "fill"
 NOBODY = -1
 
 
@@ -70,7 +68,6 @@ class FeedbackProgram:
             return state, Message({}, numbered("count", torch.bincount(shard.y)) | {"size": float(shard.size)})
         phases = {
             PLAN: self._plan,
-            LEARN: self._learn,
             FILTER: self._filter,
             KEEP: self._keep,
             TRAIN: self._train,
@@ -95,14 +92,6 @@ class FeedbackProgram:
         )
         w, others = self.given.w.to(shard.x.device), range(1, self.settings.proxies.count)
         return replace(state, plan=plan), Message({f"w.{e}": reshuffled(shard.model, w, shard.seed, e) for e in others})
-
-    def _learn(self, shard: Shard, state: FeedbackState, message: Message) -> tuple[FeedbackState, Message]:
-        """A round of federated averaging for one of the models."""
-        w, said = message.vectors["w"], message.scalars
-        rng = generator(shard.seed, shard.worker, int(said["round"]), int(said["proxy"]), 7, device=shard.x.device)
-        with torch.no_grad():
-            loss = float(shard.model.losses(w, shard.x, shard.y).mean())
-        return state, Message({"w": trained(shard, w, self.settings.pretraining, self.given, rng)}, {"objective": loss})
 
     def _filter(self, shard: Shard, state: FeedbackState, message: Message) -> tuple[FeedbackState, Message]:
         """One round of class-balanced robust training; its losses are what the filter listens to."""

@@ -72,7 +72,7 @@ class Lifted:
         rng = generator(shard.seed, shard.worker, done, 2, device=shard.x.device)
         with torch.no_grad():
             loss = float(shard.model.losses(w, shard.x, shard.y).mean())
-        return (done + 1, w), Message({"w": trained(shard, w, self.pretraining, self.given, rng)}, {"loss": loss})
+        return (done + 1, w), Message({"w": self._trained(shard, w, rng)}, {"loss": loss})
 
     def lead(self, ask: Ask, w: Tensor, on_round: OnRound) -> Solution:
         """Federated averaging, then the final parameters to all.
@@ -94,12 +94,15 @@ class Lifted:
         """The worker's choice with the final parameters."""
         return self.choose(shard, state[1], generator(shard.seed, shard.worker, 3, device=shard.x.device))
 
+    def _trained(self, shard: Shard, w: Tensor, rng: Generator) -> Tensor:
+        local = self.pretraining.local
+        attack = self.attack(local.attack_steps)
+        if not self.pretraining.robust:
+            local = replace(local, attack_steps=0)
+            attack = replace(attack, steps=0, random_start=False)
+        return train_robust(shard.model, w, shard.x, shard.y, attack, local, rng)
 
-def trained(shard: Shard, w: Tensor, how: Pretraining, given: Given, rng: Generator) -> Tensor:
-    """A worker's parameters after one round on its own samples, from the shared ones."""
-    local, steps = how.local, how.local.attack_steps
-    attack = Pgd(given.radius, steps, 2.5 * given.radius / max(steps, 1), valid=given.valid)
-    if not how.robust:
-        local = replace(local, attack_steps=0)
-        attack = replace(attack, steps=0, random_start=False)
-    return train_robust(shard.model, w, shard.x, shard.y, attack, local, rng)
+    def attack(self, steps: int) -> Pgd:
+        """The attack that the shared model is trained against."""
+        step = 2.5 * self.given.radius / max(steps, 1)
+        return Pgd(self.given.radius, steps, step, valid=self.given.valid)
