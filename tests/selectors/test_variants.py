@@ -12,9 +12,18 @@ import torch
 from f2cto.config import plain
 from f2cto.federation.in_process import InProcess
 from f2cto.selectors.f2cto import CoresetProgram, F2cto
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Perturbation, StepRule, Unit, WeightRule
+from f2cto.selectors.f2cto_settings import (
+    Choice,
+    F2ctoSettings,
+    Form,
+    Perturbation,
+    Screening,
+    StepRule,
+    Unit,
+    WeightRule,
+)
 from f2cto.selectors.running import run
-from f2cto.selectors.variants import literal, lower_bilevel, periodic, upper_bilevel
+from f2cto.selectors.variants import largest, literal, lower_bilevel, periodic, placed, upper_bilevel
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.worker import WorkerState
 from testing.shards import federation
@@ -47,6 +56,8 @@ def changed(after: dict[str, Any], before: dict[str, Any], path: str = "") -> se
         (upper_bilevel, {"perturbation.train_radius"}),
         (lower_bilevel, {"weighting.frozen", "choice"}),
         (periodic, {"local_rounds"}),
+        (placed, {"weighting.frozen"}),
+        (largest, {"choice"}),
     ],
 )
 def test_a_variant_changes_what_it_is_about_and_nothing_else(
@@ -67,6 +78,12 @@ def test_the_lower_variant_leaves_weights_where_they_were() -> None:
     for state, shard in zip(ended(lower_bilevel(SETTINGS)), shards, strict=True):
         assert torch.equal(state.at.alpha, method.program().start(shard).at.alpha)
         assert bool(state.refined.p_star.any())  # the third level is there
+
+
+def test_the_largest_weights_are_those_of_all_samples() -> None:
+    screened = replace(SETTINGS, screening=Screening(rounds=4, since=1))
+    assert largest(screened) == largest(SETTINGS)
+    assert placed(screened).screening == screened.screening
 
 
 def test_the_periodic_variant_talks_a_fifth_as_often() -> None:

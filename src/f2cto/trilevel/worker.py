@@ -39,9 +39,7 @@ class WorkerState:
     refined: Refined
     mean_alpha: Tensor  # of alpha^1 … alpha^t, where alpha^s weighs s: late iterates count, no single one decides
     heard: Heard = NOTHING
-    taken: Tensor = (
-        NOTHING.total
-    )  # once a choice is read off: which entries of alpha were taken, numbered in that order
+    taken: Tensor = NOTHING.total  # once a choice is read off: the number of each entry of alpha in it, 0: not in it
 
 
 @dataclass(frozen=True)
