@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from f2cto.comparison import cell, contender, stream
 from f2cto.config import build, merged
@@ -31,13 +32,15 @@ def tasks(**changes: Any) -> list[Prepared]:
 
 
 class Recorder:
-    """Picks the first samples of each shard and notes what it was asked for."""
+    """Picks the first samples of each shard and notes what it was asked for, and with which network."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, list[int]]] = []
+        self.proxies: list[nn.Module] = []
 
-    def pick(self, task: int, on: Prepared, budgets: Sequence[int]) -> Picked:  # noqa: ARG002
+    def pick(self, task: int, on: Prepared, budgets: Sequence[int], proxy: nn.Module) -> Picked:  # noqa: ARG002
         self.asked.append((task, list(budgets)))
+        self.proxies.append(proxy)
         return Picked([list(range(k)) for k in budgets], seconds=float(task), floats=10 * task, passes=100 * task)
 
 
@@ -97,8 +100,38 @@ def test_with_one_task_a_model_is_trained_on_the_coreset_alone_as_select_does() 
     assert {r.attack: r.accuracy for r in rows} == pytest.approx(judged)
 
 
+SPLIT: dict[str, Any] = {"scenario": {"kind": "split", "classes": 2, "tasks": 3, "samples": 60}}
+
+
+@pytest.mark.parametrize("data", [{}, SPLIT], ids=["shared outputs", "outputs of their own"])
+def test_proxies_may_begin_where_the_learner_is(data: dict[str, Any]) -> None:
+    stages = tasks(data=data, rehearsal={"proxy": "learner"})
+    learner = Learner(*_network(stages))
+    w = learner.model.own() + 0.01
+    x = stages[1].train.x
+    proxy = learner.proxy(w, stages[1])
+    assert torch.allclose(proxy(x), learner.model.logits(w, x)[:, learner.columns(stages[1])], atol=1e-6)
+    with torch.no_grad():
+        next(proxy.parameters()).zero_()
+    assert torch.equal(w, learner.model.own() + 0.01)  # what a method does to it leaves the learner alone
+
+
+def test_proxies_have_learned_the_task_or_nothing() -> None:
+    known = {}
+    for start in ("fresh", "learner"):
+        stages, recorder = tasks(rehearsal={"proxy": start}, training={"steps": 150}), Recorder()
+        rehearse(stages, "first", Memory(recorder.pick))
+        right = [
+            (proxy(stage.train.x).argmax(dim=1) == stage.train.y).float().mean().item()
+            for proxy, stage in zip(recorder.proxies, stages, strict=False)
+        ]
+        known[start] = right
+    assert max(known["fresh"]) < 0.4
+    assert min(known["learner"]) > 0.6
+
+
 def test_outputs_of_other_tasks_are_out_of_play() -> None:
-    stages = tasks(data={"scenario": {"kind": "split", "classes": 2, "tasks": 3, "samples": 60}})
+    stages = tasks(data=SPLIT)
     model, names = _network(stages)
     assert names == ("0", "1", "2", "3", "4", "5")
     learner = Learner(model, names)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch import nn
+
 from f2cto.config import SettingsError, assignment, build, merged, plain
 from f2cto.counting import Tally, counted
-from f2cto.models import fresh
 from f2cto.preparation import Prepared, prepare_stream
-from f2cto.randomness import derived_seed, generator
+from f2cto.randomness import derived_seed
 from f2cto.records import Row
 from f2cto.rehearsal import EVERYTHING, NOTHING, Memory, Picked, rehearse
 from f2cto.run_settings import Federation, RunSettings
@@ -99,16 +100,16 @@ def cell(stages: Sequence[Prepared], who: Contender, store: Store | None = None)
         return rehearse(stages, who.label, BOUNDS[who.name])
     saved = store or Forgetful()
 
-    def pick(task: int, on: Prepared, budgets: Sequence[int]) -> Picked:
+    def pick(task: int, on: Prepared, budgets: Sequence[int], proxy: nn.Module) -> Picked:
         seed = on.settings.seed
-        found = saved.find(who.label, seed, task) or picked(who, on, budgets, derived_seed(seed, 11, task))
+        found = saved.find(who.label, seed, task) or picked(who, on, budgets, proxy, derived_seed(seed, 11, task))
         saved.keep(who.label, seed, task, found)
         return found
 
     return rehearse(stages, who.label, Memory(pick))
 
 
-def picked(who: Contender, on: Prepared, budgets: Sequence[int], seed: int) -> Picked:
+def picked(who: Contender, on: Prepared, budgets: Sequence[int], proxy: nn.Module, seed: int) -> Picked:
     """A contender's coresets of one task, with the count of what they cost."""
     settings, tally, began = who.configured(on.settings), Tally(), time.monotonic()
     if settings.federation != Federation():
@@ -117,7 +118,7 @@ def picked(who: Contender, on: Prepared, budgets: Sequence[int], seed: int) -> P
     found = select(
         on.shards,
         budgets,
-        model=counted(fresh(on.network, generator(on.settings.seed, 1)), tally),
+        model=counted(proxy, tally),
         settings=settings.of(who.name),
         seed=seed,
         method=who.name,

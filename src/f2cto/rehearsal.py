@@ -4,8 +4,8 @@
                      every worker picks a coreset of it; older ones are cut to a prefix of their stored order
     in the end       the learner is attacked on every task
 
-The learner is a model of its own, carried over the tasks: the proxies of selection are not used again. With a single
-task there is nothing to rehearse, and a model is trained on the coreset alone.
+The learner is a model of its own, carried over the tasks: the proxies of selection are not used again, though they may
+begin where the learner is. With a single task there is nothing to rehearse: a model is trained on the coreset alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from f2cto.attacks import Attack, withstood
 from f2cto.data.dataset import LabelledData, concat
@@ -23,6 +23,7 @@ from f2cto.models import FlatModel, fresh
 from f2cto.preparation import Prepared
 from f2cto.randomness import generator
 from f2cto.records import Row
+from f2cto.run_settings import Start
 from f2cto.selection import coreset_sizes
 from f2cto.training import Portion, joined, train_on
 
@@ -39,16 +40,20 @@ class Picked:
     passes: int = 0
 
 
+# From a task's number, the task, each worker's budget and the network that a method may choose with.
+Pick = Callable[[int, Prepared, Sequence[int], nn.Module], Picked]
+
+
 @dataclass(frozen=True)
 class Memory:
     """How coresets come about, and whether they have to share a bounded memory."""
 
-    pick: Callable[[int, Prepared, Sequence[int]], Picked]  # from a task's number and each worker's budget
+    pick: Pick
     bounded: bool = True
 
 
-NOTHING = Memory(lambda _, on, __: Picked([[] for _ in on.shards]))  # the lower bound
-EVERYTHING = Memory(lambda _, on, __: Picked([list(range(len(shard))) for shard in on.shards]), bounded=False)
+NOTHING = Memory(lambda _, on, *__: Picked([[] for _ in on.shards]))  # the lower bound
+EVERYTHING = Memory(lambda _, on, *__: Picked([list(range(len(shard))) for shard in on.shards]), bounded=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +77,24 @@ class Learner:
             in_play = row.expand(len(data), -1)
         return Portion(data.x, columns[data.y], batch, outputs=in_play)
 
+    def proxy(self, w: Tensor, stage: Prepared) -> nn.Module:
+        """The network that methods choose the samples of a task with: a new one, or one that knows what `w` knows."""
+        module = new_proxy(stage)
+        if stage.settings.rehearsal.proxy is Start.LEARNER:
+            *body, weight, bias = self.model.unflatten(w).values()
+            rows = self.columns(stage)  # the last layer has one for every output
+            known = nn.utils.parameters_to_vector([*body, weight[rows], bias[rows]])
+            nn.utils.vector_to_parameters(known, module.parameters())
+        return module
+
     @staticmethod
     def _device(stage: Prepared) -> torch.device:
         return torch.device(stage.settings.network.device)
+
+
+def new_proxy(stage: Prepared) -> nn.Module:
+    """A network that has learned nothing, the same for every method on a seed."""
+    return fresh(stage.network, generator(stage.settings.seed, 1))
 
 
 def rehearse(stages: Sequence[Prepared], label: str, memory: Memory) -> list[Row]:
@@ -82,7 +102,7 @@ def rehearse(stages: Sequence[Prepared], label: str, memory: Memory) -> list[Row
     learner = Learner(*_network(stages))
     w = learner.model.own()
     if len(stages) == 1:
-        picked = memory.pick(1, stages[0], _budgets(stages[0], 1, 1))
+        picked = memory.pick(1, stages[0], _budgets(stages[0], 1, 1), new_proxy(stages[0]))
         w = _train(learner, w, stages[0], 1, kept(stages[0], picked), [])
         return _rows(learner, w, stages, label, [picked], [{}])
     stored: list[LabelledData] = []
@@ -95,7 +115,8 @@ def rehearse(stages: Sequence[Prepared], label: str, memory: Memory) -> list[Row
         learned.append(
             {} if last else {name: right[0] for name, right in _verdicts(learner, w, stage, strong=False).items()}
         )
-        picks.append(Picked([]) if last else memory.pick(number, stage, _budgets(stage, number, len(stages))))
+        budgets = _budgets(stage, number, len(stages))
+        picks.append(Picked([]) if last else memory.pick(number, stage, budgets, learner.proxy(w, stage)))
         most = stage.settings.rehearsal.memory // number if memory.bounded else None
         stored = [kept(former, picked, most) for former, picked in zip(stages, picks, strict=False) if picked.indices]
     return _rows(learner, w, stages, label, picks, learned)

@@ -85,12 +85,13 @@ class Network:
     kind: Architecture = Architecture.MLP
     hidden: tuple[int, ...] = (100, 100)  # layers of a perceptron
     width: int = 20  # channels of the first stage of a ResNet
+    stride: int = 1  # of its first layer
     device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Refuse layers without units."""
-        if self.width < 1 or any(units < 1 for units in self.hidden):
-            msg = f"Networks need layers of width >= 1; got hidden {list(self.hidden)} and width {self.width}."
+        if min(self.width, self.stride, *self.hidden) < 1:
+            msg = f"Networks need layers of width and stride >= 1; got {self}."
             raise ValueError(msg)
 
     def built(self, sample: tuple[int, ...], classes: int) -> nn.Module:
@@ -100,7 +101,14 @@ class Network:
         if len(sample) != 3:
             msg = 'A ResNet takes images, and these samples are none; use `network.kind = "mlp"`.'
             raise SettingsError(msg)
-        return resnet18(sample[0], classes, self.width)
+        return resnet18(sample[0], classes, self.width, self.stride)
+
+
+class Start(StrEnum):
+    """Where the models that methods choose with begin."""
+
+    FRESH = "fresh"  # newly drawn
+    LEARNER = "learner"  # as the learner is after the task
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,7 @@ class Rehearsal:
     memory: int = 20  # samples that a worker can keep, over all its tasks
     batch: int = 50  # remembered samples in a step of training, beside those of the task
     weight: float = 1.0  # of their mean loss beside that of the task
+    proxy: Start = Start.FRESH  # of every method alike
 
     def __post_init__(self) -> None:
         """Refuse to remember nothing."""
