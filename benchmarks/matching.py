@@ -34,6 +34,7 @@ from f2cto.preparation import Prepared
 from f2cto.presets import read_preset
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import provenance
+from f2cto.rehearsal import new_proxy
 from f2cto.run_settings import RunSettings
 from f2cto.selectors.matching import weighted_slope
 from f2cto.training import Training, train_robust
@@ -96,7 +97,8 @@ def kept(on: Prepared, indices: Sequence[Sequence[int]], share: float) -> Tensor
 def measured(label: str, on: Prepared, seen: Observer, seed: int) -> dict[str, float | str]:
     """One method on the first task of one seed."""
     budgets = [on.settings.rehearsal.memory] * len(on.shards)
-    indices = picked(contender(label, on.settings), on, budgets, derived_seed(seed, 11, 1)).indices
+    who, proxy = contender(label, on.settings), new_proxy(on)
+    indices = picked(who, on, budgets, proxy, derived_seed(seed, 11, 1)).indices
     whole, first = kept(on, indices, 1.0), kept(on, indices, 0.25)
     return {
         "method": label,

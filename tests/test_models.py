@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import derived_seed, generator
+from f2cto.resnet import resnet18
 
 
 def test_flat_model_is_the_module() -> None:
@@ -55,3 +56,14 @@ def test_keys_give_unrelated_seeds() -> None:
     keys = [(7,), (7, 0), (0, 7), (7, 1), (8,)]
     assert len({derived_seed(*key) for key in keys}) == len(keys)
     assert derived_seed(7, 1) == derived_seed(7, 1)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_a_resnet_looks_at_every_pixel_whatever_its_first_stride(stride: int) -> None:
+    network = fresh(lambda: resnet18(3, 5, width=4, stride=stride), generator(0))
+    first = network[0]  # type: ignore[index]
+    x = torch.rand(1, 3, 16, 16, requires_grad=True)
+    assert first(x).shape == (1, 4, 16 // stride, 16 // stride)
+    (slope,) = torch.autograd.grad(first(x).square().sum(), x)
+    assert (slope != 0).all()
+    assert network(x).shape == (1, 5)

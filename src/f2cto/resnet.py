@@ -11,14 +11,17 @@ from torch import Tensor, nn
 def resnet18(channels: int, classes: int, width: int = 64, stride: int = 1) -> nn.Module:
     """Four stages of two blocks each; a first layer of 3 x 3 without pooling, as is usual for 32 x 32 pixels.
 
-    With a `stride` of 2 the first stage, which has most of the work and fewest of the parameters, sees a quarter of it.
+    A first layer with a `stride` of 2 leaves a quarter of the work. With longer strides it sees wider patches, so that no
+    pixel is passed over.
     """
     widths = [width, 2 * width, 4 * width, 8 * width]
     stages = [
-        nn.Sequential(Block(before, after, stride), Block(after, after, 1))
-        for before, after, stride in zip([width, *widths], widths, [1, 2, 2, 2], strict=False)
+        nn.Sequential(Block(before, after, step), Block(after, after, 1))
+        for before, after, step in zip([width, *widths], widths, [1, 2, 2, 2], strict=False)
     ]
-    first = [nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False), normal(width), nn.ReLU()]
+    reach = max(1, stride - 1)
+    look = nn.Conv2d(channels, width, 2 * reach + 1, stride=stride, padding=reach, bias=False)
+    first = [look, normal(width), nn.ReLU()]
     return nn.Sequential(*first, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, classes))
 
 
