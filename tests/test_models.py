@@ -62,7 +62,7 @@ def test_keys_give_unrelated_seeds() -> None:
 def test_a_resnet_looks_at_every_pixel_whatever_its_first_stride(stride: int) -> None:
     network = fresh(lambda: resnet18(3, 5, width=4, stride=stride), generator(0))
     first = network[0]  # type: ignore[index]
-    x = torch.rand(1, 3, 16, 16, requires_grad=True)
+    x = torch.rand(1, 3, 16, 16, generator=generator(1)).requires_grad_()
     assert first(x).shape == (1, 4, 16 // stride, 16 // stride)
     (slope,) = torch.autograd.grad(first(x).square().sum(), x)
     assert (slope != 0).all()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 def resnet18(channels: int, classes: int, width: int = 64, stride: int = 1) -> nn.Module:
     """Four stages of two blocks each; a first layer of 3 x 3 without pooling, as is usual for 32 x 32 pixels.
 
-    A first layer with a `stride` of 2 leaves a quarter of the work. With longer strides it sees wider patches, so that no
-    pixel is passed over.
+    A first layer with a `stride` of 2 leaves a quarter of the work. With longer strides it sees wider patches, so that
+    no pixel is passed over.
     """
     widths = [width, 2 * width, 4 * width, 8 * width]
     stages = [
