@@ -58,10 +58,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"selectors", "trilevel"},
     },
     "rehearsal": {
-        *{"attacks", "data", "models", "preparation", "randomness", "records", "selection", "training"},
+        *{"attacks", "data", "models", "preparation", "randomness", "records", "run_settings", "selection", "training"},
     },
     "comparison": {
-        *{"config", "counting", "models", "preparation", "randomness", "records", "rehearsal", "run_settings"},
+        *{"config", "counting", "preparation", "randomness", "records", "rehearsal", "run_settings"},
         *{"selection", "selectors"},
     },
     "comparison_folder": {"config", "records", "rehearsal", "writing"},

@@ -14,10 +14,11 @@ from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Reading, Screening, Sharing
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Reading, Sharing
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.reading import OPENING, READ, Reader, Turn, in_order_taken, phase_of, reader_of
 from f2cto.selectors.running import run
+from f2cto.selectors.screening import Screening
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.worker import WorkerState
 from testing.choices import chosen

@@ -11,10 +11,10 @@ import torch
 from f2cto.federation.in_process import InProcess
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Screening
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.running import run
-from f2cto.selectors.screening import narrowed, passed_on, passing
+from f2cto.selectors.screening import Screening, narrowed, passed_on, passing
 from f2cto.selectors.variants import literal, lower_bilevel
 from f2cto.trilevel.coreset import Blocks, RobustCoreset
 from f2cto.trilevel.settings import Stopping
@@ -29,17 +29,27 @@ LOSSES = torch.tensor([0.5, 2.0, CHANCE - 0.01, 9.0, 7.0, 8.0, CHANCE + 0.01])
 
 def test_who_is_better_than_chance_stays_and_no_block_runs_short() -> None:
     # Block 0: samples 0 and 2 are better than chance. Block 1: none is, but it has two places, for the two lowest.
-    stays = passing(LOSSES, BLOCKS, classes=3, least=0.0)
+    stays = passing(LOSSES, BLOCKS, 3, Screening(least=0.0))
     assert stays.tolist() == [True, False, True, False, True, False, True]
 
 
 @pytest.mark.parametrize(("least", "kept"), [(0.5, 2), (0.51, 3), (1.0, 4)])
 def test_a_share_of_each_block_stays_in_any_case(least: float, kept: int) -> None:
-    assert int(passing(LOSSES, BLOCKS, 3, least)[3:].sum()) == kept
+    assert int(passing(LOSSES, BLOCKS, 3, Screening(least=least))[3:].sum()) == kept
+
+
+@pytest.mark.parametrize(
+    ("most", "staying"),
+    # Block 0 has one place and two samples better than chance, block 1 two places and none better than chance.
+    [(0.0, [0, 4, 6]), (1 / 3, [0, 4, 6]), (2 / 3, [0, 2, 4, 6]), (1.0, [0, 2, 4, 6])],
+)
+def test_more_than_a_share_of_a_block_never_stay_but_as_many_as_it_has_places(most: float, staying: list[int]) -> None:
+    stays = passing(LOSSES, BLOCKS, 3, Screening(least=0.0, most=most))
+    assert stays.nonzero().flatten().tolist() == staying
 
 
 def test_the_others_have_a_block_without_places() -> None:
-    stays = passing(LOSSES, BLOCKS, 3, 0.0)
+    stays = passing(LOSSES, BLOCKS, 3, Screening(least=0.0))
     left = narrowed(BLOCKS, stays)
     assert left.groups.tolist() == [0, 2, 0, 2, 1, 2, 1]
     assert left.sizes.tolist() == [1, 2, 0]
@@ -47,7 +57,7 @@ def test_the_others_have_a_block_without_places() -> None:
 
 def test_their_weight_goes_to_those_who_stay_in_their_block() -> None:
     weights = torch.tensor([1.0, 2.0, 3.0, 4.0, 1.0, 1.0, 1.0])
-    stays = passing(LOSSES, BLOCKS, 3, 0.0)
+    stays = passing(LOSSES, BLOCKS, 3, Screening(least=0.0))
     # Block 0: 6 in all, of which 1 and 3 stay; block 1: 7 in all, of which 1 and 1 stay.
     torch.testing.assert_close(passed_on(weights, BLOCKS, stays), torch.tensor([1.5, 0, 4.5, 0, 3.5, 0, 3.5]))
 
@@ -119,7 +129,9 @@ def test_the_letter_has_no_screening() -> None:
     assert literal(SCREENED).screening == Screening()
 
 
-@pytest.mark.parametrize("wrong", [{"rounds": -1}, {"rounds": 3, "since": 3}, {"least": 1.5}])
+@pytest.mark.parametrize(
+    "wrong", [{"rounds": -1}, {"rounds": 3, "since": 3}, {"least": 1.5}, {"least": 0.4, "most": 0.3}]
+)
 def test_senseless_screenings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"needs|least"):
         Screening(**wrong)  # type: ignore[arg-type]

@@ -17,12 +17,12 @@ from f2cto.selectors.f2cto_settings import (
     F2ctoSettings,
     Form,
     Perturbation,
-    Screening,
     StepRule,
     Unit,
     WeightRule,
 )
 from f2cto.selectors.running import run
+from f2cto.selectors.screening import Screening
 from f2cto.selectors.variants import largest, literal, lower_bilevel, periodic, placed, upper_bilevel
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.worker import WorkerState

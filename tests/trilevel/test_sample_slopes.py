@@ -18,12 +18,12 @@ from f2cto.selectors.f2cto_settings import (
     Form,
     Perturbation,
     Proxy,
-    Screening,
     StepRule,
     Weighting,
     WeightRule,
 )
 from f2cto.selectors.f2cto_stages import Team
+from f2cto.selectors.screening import Screening
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Penalties, Start, Stopping

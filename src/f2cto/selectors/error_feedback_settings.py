@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from f2cto.hardware import Precision
+from f2cto.selectors.screening import Screening
 
 
 class Target(StrEnum):
@@ -16,23 +17,13 @@ class Target(StrEnum):
 
 
 @dataclass(frozen=True)
-class Filtering:
+class Filtering(Screening):
     """Robust training on everything, which shows the samples that stay worse than chance."""
 
-    rounds: int = 45  # 0: no filter
-    since: int = 15  # the first round whose losses count
+    rounds: int = 45
+    since: int = 15
     rate: float = 0.1
     momentum: float = 0.9
-    least: float = 0.4  # the share of each class on each worker that is kept in any case
-
-    def __post_init__(self) -> None:
-        """Refuse a filter that no round speaks for."""
-        if self.rounds < 0 or (self.rounds and not 0 <= self.since < self.rounds):
-            msg = f"The filter needs 0 <= since < rounds, or rounds = 0; got since {self.since} of {self.rounds}."
-            raise ValueError(msg)
-        if not 0 <= self.least <= 1:
-            msg = f"`least` is the share of a class that is always kept, from 0 to 1; got {self.least}."
-            raise ValueError(msg)
 
 
 @dataclass(frozen=True)

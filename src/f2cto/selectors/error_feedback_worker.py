@@ -108,7 +108,7 @@ class FeedbackProgram:
         plan, filtering, kept = told(state), self.settings.filtering, state.kept
         if filtering.rounds:
             mean, classes = state.losses / (filtering.rounds - filtering.since), int((plan.counts > 0).sum())
-            kept = passing(mean, Blocks(shard.y, plan.places), classes, filtering.least)
+            kept = passing(mean, Blocks(shard.y, plan.places), classes, filtering)
         counts = torch.bincount(shard.y[kept], minlength=len(plan.counts))
         return replace(state, kept=kept, round=0), Message({}, numbered("passed", counts))
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from f2cto.hardware import Precision
 from f2cto.privacy import Privacy
+from f2cto.selectors.screening import Screening
 from f2cto.trilevel.aggregation import Aggregation
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 
@@ -136,24 +137,6 @@ class Perturbation:
     def scale(self, t: int) -> float:
         """The share of the full radius in iteration t."""
         return min(1.0, (t + 1) / self.ramp) if self.ramp else 1.0
-
-
-@dataclass(frozen=True)
-class Screening:
-    """Before weights move: the proxy trains, and samples it cannot learn to classify under attack are set aside."""
-
-    rounds: int = 0  # iterations in which weights stand still; 0: no screening
-    since: int = 0  # the first of them whose losses count
-    least: float = 0.4  # the share of each block that passes in any case
-
-    def __post_init__(self) -> None:
-        """Refuse a screening that no iteration speaks for."""
-        if self.rounds < 0 or (self.rounds and not 0 <= self.since < self.rounds):
-            msg = f"Screening needs 0 <= since < rounds, or rounds = 0; got since {self.since} of {self.rounds}."
-            raise ValueError(msg)
-        if not 0 <= self.least <= 1:
-            msg = f"`least` is the share of a class that always passes, from 0 to 1; got {self.least}."
-            raise ValueError(msg)
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class Stages:
         """Whose robust losses were better than chance, or among the lower of their block.  (M,)."""
         model = team.shards[0].model
         classes = model.logits(model.own().to(team.x), team.x[:1]).shape[1]
-        return passing(heard.total / heard.times, blocks, classes, self.settings.screening.least)
+        return passing(heard.total / heard.times, blocks, classes, self.settings.screening)
 
     def _blocks(self, team: Team) -> Blocks:
         """The blocks of all workers, numbered through."""

@@ -6,6 +6,7 @@ Matching gradients is drawn to such samples, for theirs are large; a model train
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,20 +14,44 @@ from torch import Tensor
 from f2cto.trilevel.coreset import Blocks
 
 
-def passing(losses: Tensor, blocks: Blocks, classes: int, least: float) -> Tensor:
-    """Which samples stay: losses better than chance, and in any case the lower ones of each block.  (M,).
+@dataclass(frozen=True)
+class Screening:
+    """Before samples are chosen: a model trains, and those it cannot learn to classify under attack are set aside."""
+
+    rounds: int = 0  # of training in which nothing is chosen; 0: no screening
+    since: int = 0  # the first of them whose losses count
+    least: float = 0.4  # the share of each class on each worker that passes in any case
+    most: float = 1.0  # the share that passes at the most, those with the lowest losses
+
+    def __post_init__(self) -> None:
+        """Refuse a screening that no round speaks for, and shares that are none."""
+        if self.rounds < 0 or (self.rounds and not 0 <= self.since < self.rounds):
+            msg = f"Screening needs 0 <= since < rounds, or rounds = 0; got since {self.since} of {self.rounds}."
+            raise ValueError(msg)
+        if not 0 <= self.least <= self.most <= 1:
+            msg = (
+                f"`least` and `most` are the shares of a class that pass in any case and at the most, "
+                f"0 <= least <= most <= 1; got {self.least} and {self.most}."
+            )
+            raise ValueError(msg)
+
+
+def passing(losses: Tensor, blocks: Blocks, classes: int, rule: Screening) -> Tensor:
+    """Which samples stay: losses better than chance, in any case and at the most the lower ones of each block.  (M,).
 
     Args:
         losses: the mean robust loss of each sample.               (M,)
         blocks: who competes with whom; no block runs short of samples for its places.
         classes: among how many a guess would choose.
-        least: the share of each block that stays in any case.
+        rule: the shares of each block that stay in any case and at the most.
 
     """
     stays = losses < math.log(max(2, classes))
     for block, places in enumerate(blocks.sizes.tolist()):
         rows = blocks.members(block)
-        stays[rows[losses[rows].argsort(stable=True)[: max(places, math.ceil(least * len(rows)))]]] = True
+        rows = rows[losses[rows].argsort(stable=True)]
+        least, most = (max(places, math.ceil(share * len(rows))) for share in (rule.least, rule.most))
+        stays[rows[:least]], stays[rows[most:]] = True, False
     return stays
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Screening, StepRule, Unit, WeightRule
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, StepRule, Unit, WeightRule
+from f2cto.selectors.screening import Screening
 from f2cto.trilevel.settings import Penalties
 
 PERIOD = 5  # I of the paper's periodic variant
