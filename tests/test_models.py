@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import derived_seed, generator
-from f2cto.resnet import resnet18
+from f2cto.resnet import Block, resnet18
 
 
 def test_flat_model_is_the_module() -> None:
@@ -61,9 +61,20 @@ def test_keys_give_unrelated_seeds() -> None:
 @pytest.mark.parametrize("stride", [1, 2, 4])
 def test_a_resnet_looks_at_every_pixel_whatever_its_first_stride(stride: int) -> None:
     network = fresh(lambda: resnet18(3, 5, width=4, stride=stride), generator(0))
-    first = network[0]  # type: ignore[index]
+    first = network[1]  # type: ignore[index]
     x = torch.rand(1, 3, 16, 16, generator=generator(1)).requires_grad_()
     assert first(x).shape == (1, 4, 16 // stride, 16 // stride)
     (slope,) = torch.autograd.grad(first(x).square().sum(), x)
     assert (slope != 0).all()
     assert network(x).shape == (1, 5)
+
+
+def test_a_resnet_begins_as_its_ways_around_and_can_leave_them() -> None:
+    network = fresh(lambda: resnet18(3, 5, width=4), generator(0))
+    blocks = [part for part in network.modules() if isinstance(part, Block)]
+    assert len(blocks) == 8
+    for block in blocks:
+        x = torch.rand(2, next(block.parameters()).shape[1], 8, 8, generator=generator(2))
+        torch.testing.assert_close(block(x), block.around(x).relu())
+        (slope,) = torch.autograd.grad(block(x).square().sum(), list(block.through.parameters())[-2])
+        assert slope.any()

@@ -1,6 +1,9 @@
 """ResNet-18 for small images, with group normalisation so that the output for a sample depends on that sample only.
 
-He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, 2016; Wu, He: Group Normalization, 2018.
+He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, 2016; Wu, He: Group Normalization, 2018. Two things
+without which it learned hardly more than chance in a few hundred steps of adversarial training (docs/lab-book.md, 23):
+pixels are centred inside the network, so that attacks see them in [0, 1], and every block begins as its way around
+(Goyal et al.: Accurate, Large Minibatch SGD, 2017).
 """
 
 from __future__ import annotations
@@ -21,8 +24,16 @@ def resnet18(channels: int, classes: int, width: int = 64, stride: int = 1) -> n
     ]
     reach = max(1, stride - 1)
     look = nn.Conv2d(channels, width, 2 * reach + 1, stride=stride, padding=reach, bias=False)
-    first = [look, normal(width), nn.ReLU()]
+    first = [Centred(), look, normal(width), nn.ReLU()]
     return nn.Sequential(*first, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, classes))
+
+
+class Centred(nn.Module):
+    """Pixels in [0, 1] about zero, with about unit deviation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The pixels less their middle, in units of a quarter of their range."""
+        return (x - 0.5) / 0.25
 
 
 class Block(nn.Module):
@@ -36,8 +47,9 @@ class Block(nn.Module):
             normal(after),
             nn.ReLU(),
             nn.Conv2d(after, after, 3, padding=1, bias=False),
-            normal(after),
+            last := normal(after),
         )
+        nn.init.zeros_(last.weight)
         self.around: nn.Module = nn.Identity()
         if before != after or stride != 1:
             self.around = nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), normal(after))
