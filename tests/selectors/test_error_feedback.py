@@ -217,7 +217,7 @@ def test_parameters_stay_in_their_ball() -> None:
     ("make", "complaint"),
     [
         (lambda: Filtering(rounds=5, since=5), "0 <= since < rounds, or rounds = 0; got since 5 of 5"),
-        (lambda: Filtering(least=1.5), "0 <= least <= most <= 1; got 1.5"),
+        (lambda: Filtering(least=1.5), "from 0 to 1; got 1.5"),
         (lambda: Proxies(count=0), "at least 1 proxy"),
         (lambda: Feedback(sweeps=0), "sweeps >= 1, slots >= 0 and probe > 0; got 0, 1, 0.5"),
     ],

@@ -48,6 +48,10 @@ def test_more_than_a_share_of_a_block_never_stay_but_as_many_as_it_has_places(mo
     assert stays.nonzero().flatten().tolist() == staying
 
 
+def test_what_stays_in_any_case_stays_whatever_the_most() -> None:
+    assert passing(LOSSES, BLOCKS, 3, Screening(least=1.0, most=0.2)).all()
+
+
 def test_the_others_have_a_block_without_places() -> None:
     stays = passing(LOSSES, BLOCKS, 3, Screening(least=0.0))
     left = narrowed(BLOCKS, stays)
@@ -129,9 +133,7 @@ def test_the_letter_has_no_screening() -> None:
     assert literal(SCREENED).screening == Screening()
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"rounds": -1}, {"rounds": 3, "since": 3}, {"least": 1.5}, {"least": 0.4, "most": 0.3}]
-)
+@pytest.mark.parametrize("wrong", [{"rounds": -1}, {"rounds": 3, "since": 3}, {"least": 1.5}, {"most": -0.1}])
 def test_senseless_screenings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"needs|least"):
         Screening(**wrong)  # type: ignore[arg-type]

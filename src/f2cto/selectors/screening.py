@@ -21,18 +21,15 @@ class Screening:
     rounds: int = 0  # of training in which nothing is chosen; 0: no screening
     since: int = 0  # the first of them whose losses count
     least: float = 0.4  # the share of each class on each worker that passes in any case
-    most: float = 1.0  # the share that passes at the most, those with the lowest losses
+    most: float = 1.0  # the share that passes at the most, the easiest; at least `least`, and as many as are kept
 
     def __post_init__(self) -> None:
         """Refuse a screening that no round speaks for, and shares that are none."""
         if self.rounds < 0 or (self.rounds and not 0 <= self.since < self.rounds):
             msg = f"Screening needs 0 <= since < rounds, or rounds = 0; got since {self.since} of {self.rounds}."
             raise ValueError(msg)
-        if not 0 <= self.least <= self.most <= 1:
-            msg = (
-                f"`least` and `most` are the shares of a class that pass in any case and at the most, "
-                f"0 <= least <= most <= 1; got {self.least} and {self.most}."
-            )
+        if not (0 <= self.least <= 1 and 0 <= self.most <= 1):
+            msg = f"`least` and `most` are shares of a class, from 0 to 1; got {self.least} and {self.most}."
             raise ValueError(msg)
 
 
@@ -51,7 +48,8 @@ def passing(losses: Tensor, blocks: Blocks, classes: int, rule: Screening) -> Te
         rows = blocks.members(block)
         rows = rows[losses[rows].argsort(stable=True)]
         least, most = (max(places, math.ceil(share * len(rows))) for share in (rule.least, rule.most))
-        stays[rows[:least]], stays[rows[most:]] = True, False
+        stays[rows[most:]] = False
+        stays[rows[:least]] = True
     return stays
 
 
