@@ -23,7 +23,7 @@ from f2cto.models import FlatModel, fresh
 from f2cto.preparation import Prepared
 from f2cto.randomness import generator
 from f2cto.records import Row
-from f2cto.run_settings import Start
+from f2cto.run_settings import ProxyStart
 from f2cto.selection import coreset_sizes
 from f2cto.training import Portion, joined, train_on
 
@@ -80,7 +80,7 @@ class Learner:
     def proxy(self, w: Tensor, stage: Prepared) -> nn.Module:
         """The network that methods choose the samples of a task with: a new one, or one that knows what `w` knows."""
         module = new_proxy(stage)
-        if stage.settings.rehearsal.proxy is Start.LEARNER:
+        if stage.settings.rehearsal.proxy is ProxyStart.LEARNER:
             *body, weight, bias = self.model.unflatten(w).values()
             rows = self.columns(stage)  # the last layer has one for every output
             known = nn.utils.parameters_to_vector([*body, weight[rows], bias[rows]])

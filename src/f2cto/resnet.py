@@ -1,7 +1,7 @@
 """ResNet-18 for small images, with group normalisation so that the output for a sample depends on that sample only.
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, 2016; Wu, He: Group Normalization, 2018. Two things
-without which it learned hardly more than chance in a few hundred steps of adversarial training (docs/lab-book.md, 23):
+without which it learned far less in a few hundred steps of adversarial training (docs/lab-book.md, 23):
 pixels are centred inside the network, so that attacks see them in [0, 1], and every block begins as its way around
 (Goyal et al.: Accurate, Large Minibatch SGD, 2017).
 """

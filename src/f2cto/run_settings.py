@@ -104,7 +104,7 @@ class Network:
         return resnet18(sample[0], classes, self.width, self.stride)
 
 
-class Start(StrEnum):
+class ProxyStart(StrEnum):
     """Where the models that methods choose with begin."""
 
     FRESH = "fresh"  # newly drawn
@@ -118,7 +118,7 @@ class Rehearsal:
     memory: int = 20  # samples that a worker can keep, over all its tasks
     batch: int = 50  # remembered samples in a step of training, beside those of the task
     weight: float = 1.0  # of their mean loss beside that of the task
-    proxy: Start = Start.FRESH  # of every method alike
+    proxy: ProxyStart = ProxyStart.FRESH  # of every method alike
 
     def __post_init__(self) -> None:
         """Refuse to remember nothing."""
