@@ -11,7 +11,8 @@ from f2cto.config import SettingsError, build
 from f2cto.experiment import Silent, run
 from f2cto.preparation import Prepared, prepare
 from f2cto.presets import preset_names, read_preset
-from f2cto.run_settings import RunSettings
+from f2cto.run_settings import ProxyStart, RunSettings
+from f2cto.selectors.catalogue import METHODS
 from testing import published_tables, publishers
 
 EXPERIMENTS = (
@@ -73,6 +74,16 @@ def test_presets_of_experiments_attack_as_they_train(name: str) -> None:
     assert settings.evaluation.radius == settings.f2cto.perturbation.train_radius
     assert settings.evaluation.draws == 1
     assert settings.rehearsal.memory >= settings.data.scenario.tasks - 1
+
+
+@pytest.mark.parametrize("name", ["cifar100-rehearsal", "tiny-imagenet-rehearsal"])
+def test_what_the_learner_knows_is_not_learned_again(name: str) -> None:
+    """Where methods choose with a copy of the learner, all do: none trains a model of its own first."""
+    settings = build(RunSettings, read_preset(name))
+    assert settings.rehearsal.proxy is ProxyStart.LEARNER
+    kinds = {m: found.settings for m, found in METHODS.items() if hasattr(found.settings(), "pretraining")}
+    rounds = {m: build(kind, settings.methods.get(m, {}), "").pretraining.rounds for m, kind in kinds.items()}
+    assert rounds == dict.fromkeys(kinds, 0)
 
 
 # The settings table: N, eta_alpha, eta_q, eta_w, eta_p, c1, c2, c3, eps_F, eps_P, eps_A (0: none), R, R^.
