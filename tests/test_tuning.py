@@ -70,6 +70,14 @@ def test_defaults_lie_within_and_follow_the_rules(name: str) -> None:
             assert defaults[key] == expected
 
 
+def test_what_trains_no_model_first_is_not_made_to() -> None:
+    learner = on_validation(build(RunSettings, read_preset("cifar100-rehearsal")), "pgd")
+    learner = replace(learner, data=replace(learner.data, scenario=replace(learner.data.scenario, validation=0.3)))
+    assert [d.key for d in Search(learner, "easy").space] == ["attack_steps", "classwise"]
+    assert not [key for key in draw(Search(learner, "easy"), 1) if key.startswith("pretraining")]
+    assert "pretraining.rounds" in [d.key for d in search("easy").space]
+
+
 @pytest.mark.parametrize("name", OPEN)
 def test_extremes_and_draws_can_be_built_and_change_nothing_else(name: str) -> None:
     of = search(name)

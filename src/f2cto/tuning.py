@@ -75,8 +75,9 @@ class Search:
 
     @property
     def space(self) -> Sequence[Dimension]:
-        """What may change."""
-        return SPACES[self.method]
+        """What may change; not how a first model is trained where none is, as where methods choose with the learner."""
+        untrained = "pretraining" in (own := self.own()) and own["pretraining"]["rounds"] == 0
+        return [d for d in SPACES[self.method] if not (untrained and d.key.startswith("pretraining."))]
 
     def contender(self, changes: Mapping[str, Value]) -> Contender:
         """The method with changed settings."""
