@@ -109,7 +109,8 @@ def test_a_folder_of_images_gives_file_names_back(tmp_path: Path) -> None:
         (["--device", "cuda:7"], "no device `cuda:7`"),
         (["--set", "methods.random.step=3"], "There is no setting `methods.random.step`"),
         (["--set", "data.scenario.task=2"], "The scenario has tasks 1 to 1"),
-        (["--set", "network.kind=resnet18", "{data}", "--label", "kind"], "A ResNet takes images"),
+        (["--set", "network.kind=resnet18", "{data}", "--label", "kind"], "`resnet18` takes images"),
+        (["--set", "network.kind=signals"], "`signals` takes channels over time"),
     ],
 )
 def test_what_users_can_mend_is_one_sentence(

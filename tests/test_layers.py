@@ -46,7 +46,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "evaluation": {"attacks", "data", "models", "randomness", "records", "training"},
     "run_settings": {
-        *{"attacks", "config", "data", "evaluation", "federation", "models", "resnet", "selectors", "training"},
+        *{"attacks", "config", "data", "evaluation", "federation", "models", "resnet", "selectors", "signals"},
+        *{"training"},
     },
     "preparation": {
         *{"attacks", "config", "data", "evaluation", "hardware", "models", "randomness", "run_settings"},
@@ -72,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"tuning_spaces"},
     },
     "resnet": set(),
+    "signals": {"resnet"},
     "site": {
         *{"attacks", "config", "data", "federation", "message", "models", "privacy", "randomness", "run_settings"},
         *{"selection", "selectors", "writing"},

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import derived_seed, generator
 from f2cto.resnet import Block, resnet18
+from f2cto.signals import signal_network
 
 
 def test_flat_model_is_the_module() -> None:
@@ -78,3 +79,21 @@ def test_a_resnet_begins_as_its_ways_around_and_can_leave_them() -> None:
         torch.testing.assert_close(block(x), block.around(x).relu())
         (slope,) = torch.autograd.grad(block(x).square().sum(), list(block.through.parameters())[-2])
         assert slope.any()
+
+
+def test_a_signal_network_looks_at_every_reading_of_each_sample_alone() -> None:
+    flat = FlatModel(fresh(lambda: signal_network(6, 12, width=8), generator(0)))
+    x = torch.rand(3, 6, 128, generator=generator(1)).requires_grad_()
+    logits = flat.logits(flat.own(), x)
+    assert logits.shape == (3, 12)
+    torch.testing.assert_close(flat.logits(flat.own(), x[1:2]), logits[1:2], rtol=1e-4, atol=1e-5)
+    (slope,) = torch.autograd.grad(logits[1].square().sum(), x)
+    assert (slope[1] != 0).all()
+    assert not slope[[0, 2]].any()
+
+
+def test_signals_of_any_length_have_the_same_network() -> None:
+    """A mean over time: what an activity is does not depend on when in the window it begins."""
+    flat = FlatModel(fresh(lambda: signal_network(2, 3, width=4), generator(0)))
+    lengths = [torch.rand(1, 2, n, generator=generator(n)) for n in (8, 50, 128)]
+    assert [flat.logits(flat.own(), x).shape for x in lengths] == [(1, 3)] * 3

@@ -27,7 +27,7 @@ from f2cto.data.tasks import Cut, Task
 from f2cto.evaluation import Part
 from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
-from f2cto.run_settings import Architecture, DataSettings, Kind, RunSettings
+from f2cto.run_settings import DataSettings, Kind, RunSettings
 from f2cto.selection import coreset_sizes
 
 T = TypeVar("T")
@@ -81,7 +81,8 @@ def prepare_stream(settings: RunSettings, folder: Path) -> list[Prepared]:
 def _prepared(data: DataSet, tasks: Sequence[Task], settings: RunSettings) -> list[Prepared]:
     """Deal out and encode the samples of tasks. What scaling needs is fitted on all of their training samples."""
     _or_settings_error(lambda: hardware.device(settings.network.device))
-    _or_settings_error(lambda: _check_images(settings, tasks[0].train))
+    first = tasks[0].train.x
+    settings.network.check(first.ndim - 1 if isinstance(first, Tensor) else 1)
     dealt_out = [_or_settings_error(partial(dealt, task.train, settings)) for task in tasks]
     judged = [part for task in tasks for part in _judged(task, settings)]
     fixed = (*data.fixed, *settings.data.fixed)
@@ -183,10 +184,3 @@ def _judged(task: Task, settings: RunSettings) -> list[Samples]:
     samples = task.validation if settings.evaluation.part is Part.VALIDATION else task.test
     most = settings.data.scenario.judged or len(samples)
     return [samples.take(torch.randperm(len(samples), generator=generator(settings.seed, 9))[:most].sort().values)]
-
-
-def _check_images(settings: RunSettings, samples: Samples) -> None:
-    images = isinstance(samples.x, Tensor) and samples.x.ndim == 4
-    if settings.network.kind is Architecture.RESNET18 and not images:
-        msg = 'A ResNet takes images, and these samples are none; use `network.kind = "mlp"`.'
-        raise ValueError(msg)

@@ -23,6 +23,7 @@ from f2cto.resnet import resnet18
 from f2cto.selectors.catalogue import METHODS, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.selectors.quotas import Balance
+from f2cto.signals import signal_network
 from f2cto.training import Training
 
 
@@ -76,6 +77,11 @@ class Architecture(StrEnum):
 
     MLP = "mlp"
     RESNET18 = "resnet18"
+    SIGNALS = "signals"
+
+
+# What samples must be for a network that does not take all; each has so many dimensions.
+NEEDED = {Architecture.RESNET18: ("images", 3), Architecture.SIGNALS: ("channels over time", 2)}
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,8 @@ class Network:
 
     kind: Architecture = Architecture.MLP
     hidden: tuple[int, ...] = (100, 100)  # layers of a perceptron
-    width: int = 20  # channels of the first stage of a ResNet
-    stride: int = 1  # of its first layer
+    width: int = 20  # channels of the first stage of a convolutional network
+    stride: int = 1  # of a ResNet's first layer
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -96,12 +102,21 @@ class Network:
 
     def built(self, sample: tuple[int, ...], classes: int) -> nn.Module:
         """A new network for samples of a shape, as torch's global generator has it."""
-        if self.kind is Architecture.MLP:
-            return mlp(math.prod(sample), self.hidden, classes)
-        if len(sample) != 3:
-            msg = 'A ResNet takes images, and these samples are none; use `network.kind = "mlp"`.'
+        self.check(len(sample))
+        match self.kind:
+            case Architecture.MLP:
+                return mlp(math.prod(sample), self.hidden, classes)
+            case Architecture.RESNET18:
+                return resnet18(sample[0], classes, self.width, self.stride)
+            case Architecture.SIGNALS:
+                return signal_network(sample[0], classes, self.width)
+
+    def check(self, dimensions: int) -> None:
+        """Refuse samples that the network does not take, by the number of their dimensions."""
+        what, needed = NEEDED.get(self.kind, ("", dimensions))
+        if dimensions != needed:
+            msg = f'Network `{self.kind}` takes {what}, and these samples are none; use `network.kind = "mlp"`.'
             raise SettingsError(msg)
-        return resnet18(sample[0], classes, self.width, self.stride)
 
 
 class ProxyStart(StrEnum):

@@ -12,7 +12,7 @@ from f2cto.config import SettingsError, build
 from f2cto.models import FlatModel, fresh
 from f2cto.preparation import prepare
 from f2cto.randomness import generator
-from f2cto.run_settings import Architecture, Network, RunSettings
+from f2cto.run_settings import NEEDED, Architecture, Network, RunSettings
 from f2cto.selectors.catalogue import METHODS
 from f2cto.site.job import Job, job_from_text, job_of, job_text, parameters, prepared
 from f2cto.site.rules import CLASS_SUMS, PARAMETERS_ONLY, Allowance, RefusedError, Rules, check_job, check_reading
@@ -20,6 +20,7 @@ from f2cto.site.schema import ColumnSchema, Schema, schema_of
 
 SCHEMA = Schema(("a", "b", "c"), (ColumnSchema("n"), ColumnSchema("w", words=("x", "y"), fixed=True)))
 IMAGES = Schema(("a", "b"), shape=(1, 8, 8))
+SHAPES = {Architecture.MLP: (1, 8, 8), Architecture.RESNET18: (1, 8, 8), Architecture.SIGNALS: (3, 16)}
 
 
 def changed(job: Job, **changes: Any) -> str:
@@ -68,15 +69,17 @@ def test_where_a_site_computes_is_its_own_affair(job: Job) -> None:
 
 @pytest.mark.parametrize("kind", Architecture)
 def test_parameters_are_counted_without_making_them(job: Job, kind: Architecture) -> None:
-    job = replace(job, network=Network(kind, (7, 5), 4), schema=IMAGES.digest)
-    assert parameters(job, IMAGES) == prepared(job, IMAGES).model.size
+    schema = Schema(("a", "b"), shape=SHAPES[kind])
+    job = replace(job, network=Network(kind, (7, 5), 4), schema=schema.digest)
+    assert parameters(job, schema) == prepared(job, schema).model.size
     huge = replace(job, network=Network(kind, (1_000_000,) * 3, 1_000_000))
-    assert parameters(huge, IMAGES) > 10**12
+    assert parameters(huge, schema) > 10**12
 
 
-def test_a_resnet_takes_images(job: Job) -> None:
-    with pytest.raises(SettingsError, match="takes images"):
-        prepared(replace(job, network=Network(Architecture.RESNET18)), SCHEMA)
+@pytest.mark.parametrize(("kind", "needed"), NEEDED.items())
+def test_some_networks_take_some_samples_only(job: Job, kind: Architecture, needed: tuple[str, int]) -> None:
+    with pytest.raises(SettingsError, match=f"takes {needed[0]}"):
+        prepared(replace(job, network=Network(kind)), SCHEMA)
 
 
 def test_another_schema_is_refused(job: Job) -> None:
