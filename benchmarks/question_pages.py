@@ -6,11 +6,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
+from itertools import zip_longest
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullFormatter
 
 from f2cto.records import Score
 from f2cto.report.comparison import UPPER, Comparison, Duel, family
@@ -19,6 +21,9 @@ from f2cto.report.tables import percent
 ATTACKS = {"fgsm": "FGSM", "pgd": "PGD"}
 ACCURACY = "accuracy on all tasks, %"
 LAST = 0.2  # the share of exchanges over which the gap is averaged
+LEAD = "our best − best other"
+BEST_OF_BOTH = "p is that of a t-test; both sides are the best by the same figures, so p says less than it seems to."
+FEW = 6  # places on an axis that can all have their names
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,10 @@ def scale(found: Mapping[str, Comparison]) -> Answer:
         Panel(ATTACKS[attack], "workers", ACCURACY, _lines({float(n): c for n, c in counted.items()}, attack))
         for attack in ATTACKS
     ]
-    note = "All workers together keep the same number of samples, however many they are; HAPT as its preset says."
+    note = (
+        "All workers together keep the same number of samples, however many they are; HAPT as its preset says. "
+        f"Differences are paired by seed. {BEST_OF_BOTH}"
+    )
     return Answer("\n".join(["# More and more workers\n", *tables, note, ""]), panels, _figures(found))
 
 
@@ -121,12 +129,9 @@ def regimes(found: Mapping[str, Comparison]) -> Answer:
             (label, *(percent(_score(c, method, attack)) for method in methods), lead(c, attack))
             for label, c in found.items()
         ]
-        table = _markdown(("regime", *methods, "our best − best other"), rows)
+        table = _markdown(("regime", *methods, LEAD), rows)
         parts.append(f"## {name} {ACCURACY}\n\n{table}\n")
-    parts.append(
-        "Differences are paired by seed; p is that of a t-test. Both sides are the best by the same figures, so p says "
-        "less than it seems to.\n"
-    )
+    parts.append(f"Differences are paired by seed. {BEST_OF_BOTH}\n")
     placed = {float(place): comparison for place, comparison in enumerate(found.values())}
     panels = [Panel(ATTACKS[a], "", ACCURACY, _lines(placed, a), ticks=tuple(found)) for a in ATTACKS]
     leads = {label: {a: asdict(duel) for a in ATTACKS if (duel := best_duel(c, a))} for label, c in found.items()}
@@ -152,8 +157,14 @@ def budget(found: Mapping[str, Trained]) -> Answer:
     )
     page = f"# Accuracy and all its cost\n\n{_markdown(header, rows)}\n\n{note}\n"
     panels = [Panel(ATTACKS[a], "samples through the network", ACCURACY, lines) for a, lines in points.items()]
+    sizes = {100 * float(label): t.comparison for label, t in found.items() if _is_share(label)}
+    panels += [Panel(ATTACKS[a], "kept, %", ACCURACY, _lines(sizes, a)) for a in points]
     costs = {label: {"training_passes": trained.passes} for label, trained in found.items()}
     return Answer(page, panels, _figures({label: t.comparison for label, t in found.items()}) | {"costs": costs})
+
+
+def _is_share(label: str) -> bool:
+    return label.replace(".", "", 1).isdecimal()
 
 
 def best_duel(comparison: Comparison, attack: str) -> Duel | None:
@@ -173,39 +184,63 @@ def lead(comparison: Comparison, attack: str) -> str:
 
 
 def picture(panels: Sequence[Panel]) -> bytes:
-    """All panels beside each other, as SVG; bars are deviations over seeds."""
+    """All panels, two in a row, as SVG; bars are deviations over seeds, a method has one colour in all panels."""
+    names = sorted({name for panel in panels for name in panel.lines})
+    colours = {name: f"C{i}" for i, name in enumerate(names)}
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
     with mpl.rc_context({"svg.hashsalt": "f2cto", "font.size": 9}):
-        figure = Figure(figsize=(5.2 * len(panels), 3.8), layout="constrained")
-        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-            _draw(axes, panel)
+        figure = Figure(figsize=(5.2 * columns, 3.8 * rows), layout="constrained")
+        places = figure.subplots(rows, columns, squeeze=False).flat
+        for axes, panel in zip_longest(places, panels):
+            _draw(axes, panel, colours) if panel else axes.remove()
         out = BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
 
 
-def _draw(axes: Axes, panel: Panel) -> None:
+def _draw(axes: Axes, panel: Panel, colours: Mapping[str, str]) -> None:
     scale = 1.0 if panel.log_y else 100.0
-    for name, points in panel.lines.items():
+    for name, points in sorted(panel.lines.items()):
         style = "*" if family(name) == UPPER else "o:" if panel.ticks else "o-"
         values = [(x, scale * score.mean, scale * score.std) for x, score in points]
         xs, means, deviations = zip(*values, strict=True)
-        axes.errorbar(xs, means, deviations, fmt=style, capsize=2, markersize=4, linewidth=1, label=name)
+        axes.errorbar(
+            xs, means, deviations, fmt=style, capsize=2, markersize=4, linewidth=1, label=name, color=colours[name]
+        )
     axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
     if panel.log_y:
         axes.set_yscale("log")
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=15)
     else:
-        places = [x for points in panel.lines.values() for x, _ in points]
-        axes.set_xscale("log" if max(places) > 5 * min(places) else "linear")
+        _scale_x(axes, sorted({x for points in panel.lines.values() for x, _ in points}))
     axes.grid(visible=True, alpha=0.3)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
 
 
+def _scale_x(axes: Axes, places: Sequence[float]) -> None:
+    """Logarithmic where places lie far apart; named are the places themselves if they are few, else 1, 2 and 5."""
+    if not places or places[-1] <= 5 * places[0]:
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(places) if len(places) <= FEW else LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def _by_method(found: Mapping[str, Comparison], attack: str) -> str:
     methods = dict.fromkeys(method for comparison in found.values() for method in comparison.methods)
-    rows = [(method, *(percent(_score(c, method, attack)) for c in found.values())) for method in methods]
-    return f"## {ATTACKS[attack]} {ACCURACY}\n\n{_markdown(('method', *found), rows)}\n"
+    scores = {method: [_score(c, method, attack) for c in found.values()] for method in methods}
+    rows = [(method, *map(percent, own), _seeds(own)) for method, own in scores.items()]
+    rows.append((LEAD, *(lead(c, attack) for c in found.values()), ""))
+    return f"## {ATTACKS[attack]} {ACCURACY}\n\n{_markdown(('method', *found, 'seeds'), rows)}\n"
+
+
+def _seeds(scores: Iterable[Score | None]) -> str:
+    """On how many seeds the scores rest."""
+    counts = {score.draws for score in scores if score is not None}
+    return " to ".join(str(count) for count in sorted({min(counts), max(counts)})) if counts else "–"
 
 
 def _lines(found: Mapping[float, Comparison], attack: str) -> dict[str, list[tuple[float, Score]]]:

@@ -70,9 +70,15 @@ def test_scale_has_a_column_for_every_run_and_lines_for_numbers_of_workers() -> 
         }
     )
     pgd = table(answer.page, "## PGD")
-    assert pgd["method"] == ["200", "10", "people"]
-    assert pgd["f2cto"] == ["31.0 ± 0.7", "41.0 ± 0.7", "51.0 ± 0.7"]  # the mean over seeds and tasks is 0.01 above
-    assert pgd["random"] == ["–", "21.0 ± 0.7", "–"]
+    assert pgd["method"] == ["200", "10", "people", "seeds"]
+    assert pgd["f2cto"] == [
+        "31.0 ± 0.7",
+        "41.0 ± 0.7",
+        "51.0 ± 0.7",
+        "2",
+    ]  # the mean over seeds and tasks is 0.01 above
+    assert pgd["random"] == ["–", "21.0 ± 0.7", "–", "2"]
+    assert pgd["our best − best other"] == ["–", "+20.0 ± 0.0 (f2cto − random)", "–", ""]
     assert table(answer.page, "## FGSM")["f2cto"][0] == "41.0 ± 0.7"
     line = answer.panels[1].lines["f2cto"]
     assert [(x, round(score.mean, 6)) for x, score in line] == [(10.0, 0.41), (200.0, 0.31)]
@@ -126,6 +132,25 @@ def test_budget_adds_selection_and_training() -> None:
     assert found["0.01"] == ["f2cto", "2,000", "5,000", "7,000", "4.0", "41.0 ± 0.7", "31.0 ± 0.7"]  # two tasks
     assert found["all"][:4] == ["all", "0", "9,000", "9,000"]
     assert [x for x, _ in answer.panels[1].lines["f2cto"]] == [7000.0, 11000.0]
+    assert [x for x, _ in answer.panels[3].lines["f2cto"]] == [1.0, 50.0]
+    assert set(answer.panels[3].lines) == {"f2cto"}
+
+
+def test_a_table_says_on_how_many_seeds_it_rests() -> None:
+    more, fewer = (compare(rows({"f2cto": 0.3, "random": 0.2}, seeds=n)) for n in (5, 3))
+    assert table(scale({"10": more, "20": fewer}).page, "## PGD")["random"][-1] == "3 to 5"
+    assert table(scale({"10": more}).page, "## PGD")["random"][-1] == "5"
+
+
+def test_names_on_an_axis_do_not_overlap() -> None:
+    """All places where they are few; hundreds of thousands are not spelled out."""
+    answer = scale({str(n): made_up({"f2cto": 0.3}) for n in (10, 50, 200)})
+    words = picture(answer.panels).decode()
+    assert all(f"<!-- {n} -->" in words for n in (10, 50, 200))
+    many = {str(n): made_up({"f2cto": 0.3}) for n in range(10_000, 200_000, 10_000)}
+    words = picture(scale(many).panels).decode()
+    assert "<!-- 20k -->" in words
+    assert "<!-- 30k -->" not in words
 
 
 def test_training_passes_by_hand() -> None:
@@ -196,7 +221,7 @@ def test_from_the_command_to_the_page(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(calls) == 5
     assert all("data.scenario.samples=500" in words for words in calls)
     page = (tmp_path / "scale.md").read_text()
-    assert table(page, "## PGD")["method"] == ["10", "50", "100", "200"]
+    assert table(page, "## PGD")["method"] == ["10", "50", "100", "200", "seeds"]
     assert "python benchmarks/questions.py scale" in page
     figures = json.loads((tmp_path / "scale.json").read_text())
     assert figures["runs"]["50"]["easy"]["pgd"]["draws"] == 2
