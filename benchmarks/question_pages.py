@@ -125,11 +125,9 @@ def regimes(found: Mapping[str, Comparison]) -> Answer:
     methods = sorted({method for comparison in found.values() for method in comparison.methods})
     parts = ["# Where must it help that workers know about each other?\n"]
     for attack, name in ATTACKS.items():
-        rows = [
-            (label, *(percent(_score(c, method, attack)) for method in methods), lead(c, attack))
-            for label, c in found.items()
-        ]
-        table = _markdown(("regime", *methods, LEAD), rows)
+        scores = {label: [_score(c, method, attack) for method in methods] for label, c in found.items()}
+        rows = [(label, *map(percent, own), _seeds(own), lead(found[label], attack)) for label, own in scores.items()]
+        table = _markdown(("regime", *methods, "seeds", LEAD), rows)
         parts.append(f"## {name} {ACCURACY}\n\n{table}\n")
     parts.append(f"Differences are paired by seed. {BEST_OF_BOTH}\n")
     placed = {float(place): comparison for place, comparison in enumerate(found.values())}

@@ -104,7 +104,8 @@ def test_regimes_hold_our_best_against_the_best_other() -> None:
     second = made_up({"f2cto": 0.3, "f2cto-ef": 0.2, "herding": 0.35, "random": 0.36})
     answer = regimes({"as it is": first, "outliers": second})
     pgd = table(answer.page, "## PGD")
-    assert pgd["regime"][:-1] == ["f2cto", "f2cto-ef", "herding", "random"]
+    assert pgd["regime"][:-1] == ["f2cto", "f2cto-ef", "herding", "random", "seeds"]
+    assert pgd["outliers"][-2] == "2"
     assert pgd["as it is"][-1] == "+5.0 ± 0.0 (f2cto-ef − herding)"
     assert pgd["outliers"][-1] == "-6.0 ± 0.0 (f2cto − random)"
     assert answer.panels[0].ticks == ("as it is", "outliers")
