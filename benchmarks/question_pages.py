@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
-from itertools import zip_longest
 from typing import Any
 
 import matplotlib as mpl
@@ -189,9 +188,8 @@ def picture(panels: Sequence[Panel]) -> bytes:
     rows = -(-len(panels) // columns)
     with mpl.rc_context({"svg.hashsalt": "f2cto", "font.size": 9}):
         figure = Figure(figsize=(5.2 * columns, 3.8 * rows), layout="constrained")
-        places = figure.subplots(rows, columns, squeeze=False).flat
-        for axes, panel in zip_longest(places, panels):
-            _draw(axes, panel, colours) if panel else axes.remove()
+        for number, panel in enumerate(panels, start=1):
+            _draw(figure.add_subplot(rows, columns, number), panel, colours)
         out = BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
