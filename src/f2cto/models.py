@@ -59,6 +59,33 @@ class FlatModel:
         logits: Tensor = functional_call(self._module, self.unflatten(w), (x,))
         return logits
 
+    def stacked_logits(self, w: Tensor, x: Tensor) -> Tensor:
+        """Every network's output on samples of its own: w (P, d), x (P, M, *features) -> (P, M, classes)."""
+        if self._chain is None:
+            return torch.stack([self.logits(own, samples) for own, samples in zip(w, x, strict=True)])
+        parts, value = iter(torch.split_with_sizes(w, self._sizes, dim=1)), x.flatten(2)
+        for part in self._chain:
+            if isinstance(part, nn.ReLU):
+                value = value.relu()
+            else:
+                weight = next(parts).view(-1, part.out_features, part.in_features)
+                value = torch.baddbmm(next(parts).unsqueeze(1), value, weight.transpose(1, 2))
+        for hook in self._module._forward_hooks.values():  # noqa: SLF001  (whoever watches the network, watches this)
+            seen = hook(self._module, (x,), value)
+            value = value if seen is None else seen
+        return value
+
+    @cached_property
+    def _chain(self) -> list[nn.Linear | nn.ReLU] | None:
+        """The layers of a plain perceptron, for which many networks are one product of matrices; else none."""
+        if not isinstance(self._module, nn.Sequential):
+            return None
+        first, *rest = self._module
+        plain = isinstance(first, nn.Flatten) and first.start_dim == 1 and first.end_dim == -1
+        biased = all(isinstance(p, nn.ReLU) or (isinstance(p, nn.Linear) and p.bias is not None) for p in rest)
+        watched = any(part._forward_hooks or part._forward_pre_hooks for part in self._module)  # noqa: SLF001
+        return list(rest) if plain and biased and not watched else None  # type: ignore[arg-type]
+
     def logits_to_attack(self, w: Tensor, x: Tensor, precision: Precision = Precision.AUTO) -> Tensor:
         """The network's output for gradients in x of which only the signs are used.  (M, classes)."""
         if not self.roughly(precision, x.device):

@@ -1,0 +1,1 @@
+"""Methods of choosing coresets, each family in a folder of its own."""
