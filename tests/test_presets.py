@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 from f2cto.config import SettingsError, build
 from f2cto.experiment import Silent, run
 from f2cto.preparation import Prepared, prepare
-from f2cto.presets import preset_names, read_preset
+from f2cto.presets import preset_names, preset_version, read_preset
 from f2cto.run_settings import ProxyStart, RunSettings
 from f2cto.selectors.catalogue import METHODS
 from testing import published_tables, publishers
@@ -66,6 +69,23 @@ def test_smoke_runs_from_the_publisher_to_the_table(name: str, folder: Path) -> 
 def test_every_data_set_comes_in_three_sizes() -> None:
     sizes = {f"{d}-{s}" for d in DATA for s in ("smoke", "small", "paper")}
     assert set(preset_names()) == {"digits", *EXPERIMENTS, *sizes}
+
+
+def test_a_name_and_a_version_are_the_same_settings_everywhere() -> None:
+    """Who changes a preset raises its version, and puts both into presets.toml."""
+    known = tomllib.loads((Path(__file__).parent / "presets.toml").read_text())
+    texts = {name: json.dumps(read_preset(name), sort_keys=True).encode() for name in preset_names()}
+    found = {
+        name: {"version": preset_version(name), "settings": hashlib.sha256(text).hexdigest()[:16]}
+        for name, text in texts.items()
+    }
+    assert found == known
+
+
+def test_a_version_can_be_asked_for() -> None:
+    assert read_preset("mnist-rehearsal@1") == read_preset("mnist-rehearsal")
+    with pytest.raises(SettingsError, match="has preset `digits` in version 1, not 7"):
+        read_preset("digits@7")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -149,8 +169,7 @@ def test_fixed_columns_are_fixed_features(folder: Path) -> None:
 
 
 def test_a_preset_that_is_like_another_has_all_that_it_does_not_say_itself(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text("workers = 3\n[data]\nsource = 'mnist'\n")
-    (tmp_path / "small.tuned.toml").write_text("[methods.easy]\nattack_steps = 7\n")
+    (tmp_path / "small.toml").write_text("workers = 3\n[data]\nsource = 'mnist'\n[methods.easy]\nattack_steps = 7\n")
     (tmp_path / "large.toml").write_text(f"like = '{tmp_path}/small.toml'\nworkers = 30\n")
     expected = {"workers": 30, "data": {"source": "mnist"}, "methods": {"easy": {"attack_steps": 7}}}
     assert read_preset(str(tmp_path / "large.toml")) == expected
