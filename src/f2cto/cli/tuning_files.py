@@ -75,7 +75,7 @@ def check_target(file: Path, preset: str) -> None:
         msg = f"--save cannot write to {file.absolute().parent}; name a file in a folder of your own."
         raise SettingsError(msg)
     if file.exists() and not (file == Path(preset) and file.read_bytes().startswith(HEAD.encode())):
-        msg = f"{file} exists; name another file. Only a file that `f2cto tune` saved, and that is --preset, too, changes."
+        msg = f"{file} exists; name another file. Only one that `f2cto tune` saved may be both --preset and --save."
         raise SettingsError(msg)
 
 
