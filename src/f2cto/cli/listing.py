@@ -93,7 +93,10 @@ order     the highest derivative of the model that was taken
 federated whether master and workers talk more than once
 passes    through the model per iteration, in units of all samples: forward, backward, backward through a backward pass
 outside   the same, once, before the first iteration and after the last
-floats    per iteration and worker, both ways, in units of the model's parameters d"""
+floats    per iteration and worker, both ways, in units of the model's parameters d; without what comes after the last
+          iteration, such as reading the coreset
+
+Names and levels are the catalogue's; all else was measured."""
 
 
 def property_table(rows: list[Properties]) -> Table:
