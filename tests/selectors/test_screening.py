@@ -11,7 +11,7 @@ import torch
 from f2cto.federation.in_process import InProcess
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Weighting
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.running import run
 from f2cto.selectors.screening import Screening, narrowed, passed_on, passing
@@ -81,9 +81,15 @@ def mislabelled() -> tuple[Shard, torch.Tensor]:
     return replace(shard, x=x, y=torch.where(wrong, 1 - truth, truth)), wrong
 
 
-def test_weights_stand_still_while_it_listens_and_the_rejected_never_have_any() -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_weights_stand_still_while_it_listens_and_the_rejected_never_have_any(frozen: bool) -> None:  # noqa: FBT001
     shard, wrong = mislabelled()
-    settings = replace(SCREENED, screening=Screening(rounds=8, since=4, least=0.1), stopping=Stopping(iterations=20))
+    settings = replace(
+        SCREENED,
+        screening=Screening(rounds=8, since=4, least=0.1),
+        stopping=Stopping(iterations=20),
+        weighting=Weighting(frozen=frozen),
+    )
     method = made(settings)
     engine = InProcess(method.program(), [shard])
     seen: list[WorkerState] = []
