@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from f2cto.cli import main
+from f2cto.cli.comparing import radii
 from f2cto.comparison import cell, contender, stream
 from f2cto.comparison_folder import ComparisonFolder
 from f2cto.config import SettingsError, build, merged
@@ -45,6 +47,12 @@ def test_settings_of_a_preset_stay_where_a_label_says_nothing() -> None:
 def test_wrong_labels_are_refused_before_anything_runs(label: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         contender(label)
+
+
+def test_a_table_says_if_samples_were_chosen_against_another_radius() -> None:
+    settings = build(RunSettings, {"evaluation": {"radius": 0.1}})
+    assert "choosing" not in radii(settings)
+    assert "while choosing 0.05 (" in radii(replace(settings, selection_radius=0.05))
 
 
 def test_memory_without_room_for_every_task_is_refused() -> None:

@@ -123,7 +123,7 @@ def picked(who: Contender, on: Prepared, budgets: Sequence[int], proxy: nn.Modul
         seed=seed,
         method=who.name,
         valid=on.valid,
-        radius=settings.f2cto.perturbation.train_radius,
+        radius=settings.radius,
         balance=settings.data.balance,
         device=settings.network.device,
     )

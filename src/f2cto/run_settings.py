@@ -184,6 +184,7 @@ class RunSettings(Judging):
     partition: str = "iid"  # or dirichlet:0.3, classes:2, site
     size: float = 10.0  # samples each worker keeps: a count, or a fraction below 1
     seed: int = 0
+    selection_radius: float = -1.0  # of the attacks that samples are chosen against; below 0: `evaluation.radius`
     network: Network = field(default_factory=Network)
     method: str = "f2cto"
     f2cto: F2ctoSettings = field(default_factory=F2ctoSettings)
@@ -206,6 +207,11 @@ class RunSettings(Judging):
                 msg = f"`{name}` has the settings of `f2cto`; set `f2cto.…` instead of `methods.{name}.…`."
                 raise ValueError(msg)
             build(method(name).settings, values, f"methods.{name}.")
+
+    @property
+    def radius(self) -> float:
+        """How far attacks move a feature while samples are chosen: of the task, hence the same for every method."""
+        return self.selection_radius if self.selection_radius >= 0 else self.evaluation.radius
 
     def of(self, name: str) -> object:
         """The settings of a method: those of F2CTO serve all its variants."""

@@ -12,8 +12,8 @@ from f2cto.attacks.base import Range
 from f2cto.descent import gradient
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
-from f2cto.selectors.base import Shard
-from f2cto.selectors.catalogue import parameter_radius
+from f2cto.selectors.base import Given, Shard
+from f2cto.selectors.catalogue import make_selector, parameter_radius
 from f2cto.selectors.coverage import herd
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
@@ -165,6 +165,27 @@ def test_ubv_has_no_training_side_perturbation() -> None:
     for state in engine.states:
         assert float(state.at.p.abs().max()) == 0.0
         assert float(state.at.q.abs().max()) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "attacks", "expected"),
+    [
+        ("f2cto", {}, (0.2, 0.2)),
+        ("ubv", {}, (0.2, 0.0)),
+        ("f2cto", {"eval_radius": 0.3}, (0.3, 0.2)),
+        ("f2cto", {"train_radius": 0.0}, (0.2, 0.0)),
+    ],
+)
+def test_attacks_have_the_tasks_radius_unless_the_settings_say_another(
+    name: str, attacks: dict[str, float], expected: tuple[float, float]
+) -> None:
+    shard = federation()[0]
+    method = make_selector(name, {"perturbation": attacks}, Given(shard.model.own(), radius=0.2))
+    assert isinstance(method, F2cto)
+    sets, far = stage_of(method, shard, 99).problem.sets, torch.full_like(shard.x, 9.0)
+    inside = shard.x < 0.7
+    found = tuple(float(ball.project(far)[inside].max()) for ball in (sets.Q, sets.P))
+    assert found == pytest.approx(expected)
 
 
 def test_herding_against_brute_force() -> None:

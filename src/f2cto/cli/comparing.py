@@ -187,11 +187,13 @@ def _tried(job: Job) -> list[Row] | str:
 
 
 def radii(settings: RunSettings) -> str:
-    """The radii of the attacks, which need not be the same."""
+    """The radii of the attacks, which need not be the same; that of choosing where it is another."""
     judged = settings.evaluation
     found = {"PGD": judged.radius, "FGSM": judged.fgsm_radius or judged.radius}
     if judged.auto_samples:
         found["AutoAttack"] = judged.auto_radius or judged.radius
+    if settings.radius != judged.radius:
+        found["while choosing"] = settings.radius
     return ", ".join(f"{name} {radius:.4g} ({255 * radius:.3g}/255)" for name, radius in found.items())
 
 

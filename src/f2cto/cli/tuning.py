@@ -129,7 +129,6 @@ def given(chosen: argparse.Namespace) -> dict[str, Any]:
 def identity(plan: Plan, chosen: argparse.Namespace) -> dict[str, Any]:
     """All that scores and draws depend on; other methods' settings are left out, since they may be tuned meanwhile."""
     search, values = plan.search, plain(plan.search.settings)
-    radius = values["f2cto"]["perturbation"]["train_radius"]  # of the task: it serves all methods
     return {
         "preset": chosen.preset,
         "method": search.method,
@@ -138,7 +137,7 @@ def identity(plan: Plan, chosen: argparse.Namespace) -> dict[str, Any]:
         "seeds": search.seeds,
         "sampler": chosen.sampler,
         "jobs": plan.jobs if plan.estimated else 0,  # draws at random do not depend on it
-        "radius": radius,
+        "radius": search.settings.radius,
         "settings": {key: value for key, value in values.items() if key not in {"f2cto", "methods", "method"}},
         "set": flat(own_part(given(chosen), search.method)),
         "own": search.own(),

@@ -52,7 +52,7 @@ def _f2cto(change: Callable[[F2ctoSettings], F2ctoSettings], settings: F2ctoSett
         changed = change(settings)
     except ValueError as error:  # settings that are sound, but not with what the variant changes
         raise SettingsError(str(error)) from error
-    return F2cto(changed, parameter_radius(changed, given.w), given.valid)
+    return F2cto(changed, parameter_radius(changed, given.w), given.valid, given.radius)
 
 
 def _variant(about: str, change: Callable[[F2ctoSettings], F2ctoSettings] = lambda settings: settings) -> Method:

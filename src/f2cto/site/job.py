@@ -42,7 +42,7 @@ class Job:
     seed: int = 0
     balance: Balance = Balance.EVEN
     range: Range = field(default_factory=Range)
-    radius: float = 0.1  # of attacks, for methods whose settings do not say so themselves
+    radius: float = 0.1  # of attacks, unless the method's settings say another
 
     def __post_init__(self) -> None:
         """Refuse what no site could start with. The id becomes part of a file's name."""
@@ -92,7 +92,7 @@ def job_of(settings: RunSettings, schema: Schema, name: str) -> Job:
         seed=settings.seed,
         balance=settings.data.balance,
         range=settings.data.range,
-        radius=settings.f2cto.perturbation.train_radius,
+        radius=settings.radius,
     )
 
 
