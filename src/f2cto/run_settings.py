@@ -20,7 +20,7 @@ from f2cto.evaluation import Evaluation
 from f2cto.federation.faults import Faults
 from f2cto.models import mlp
 from f2cto.resnet import resnet18
-from f2cto.selectors.catalogue import METHODS, method
+from f2cto.selectors.catalogue import METHODS, check_said, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.selectors.quotas import Balance
 from f2cto.signals import signal_network
@@ -216,3 +216,8 @@ class RunSettings(Judging):
     def of(self, name: str) -> object:
         """The settings of a method: those of F2CTO serve all its variants."""
         return self.f2cto if METHODS[name].settings is F2ctoSettings else self.methods.get(name, {})
+
+    def check_said(self, name: str, said: Mapping[str, Any]) -> None:
+        """Refuse what a user says of these settings if a method would override it."""
+        if METHODS[name].settings is F2ctoSettings:
+            check_said(name, said.get("f2cto", {}), self.f2cto)

@@ -16,7 +16,7 @@ from rich.table import Table
 from f2cto.cli.comparing import attacks
 from f2cto.cli.tuning_files import TuningFolder, own_part, save
 from f2cto.cli.tuning_trials import Plan, finished
-from f2cto.config import SettingsError, assignment, build, flat, merged, plain, read_toml
+from f2cto.config import SettingsError, assignments, build, flat, merged, plain, read_toml
 from f2cto.presets import preset_file, read_preset, tuned_file
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
     from f2cto.tuning import Search, on_validation  # noqa: PLC0415
 
     settings = build(RunSettings, merged(read_preset(chosen.preset), given(chosen)))
+    settings.check_said(chosen.method, given(chosen))
     settings = on_validation(settings, chosen.objective)
     search = Search(settings, chosen.method, chosen.objective, chosen.first_seed, chosen.seeds)
     data = data_folder(chosen.data_dir)
@@ -120,10 +121,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
 
 def given(chosen: argparse.Namespace) -> dict[str, Any]:
     """What --set says."""
-    values: dict[str, Any] = {}
-    for text in chosen.set:
-        values = merged(values, assignment(text))
-    return values
+    return assignments(chosen.set)
 
 
 def identity(plan: Plan, chosen: argparse.Namespace) -> dict[str, Any]:

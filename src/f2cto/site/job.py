@@ -136,9 +136,10 @@ def prepared(job: Job, schema: Schema) -> Prepared:
         msg = f"Feature {valid.fixed[-1]} is said to be fixed, but samples have {math.prod(schema.sample)} features."
         raise SettingsError(msg)
     w = model.own()
-    return Prepared(
-        make_selector(job.method, job.settings, Given(w, valid, job.radius, job.balance)), model, w, network, valid
-    )
+    # Built here: a job holds all settings, most of which nobody asked for, so that its variant may override them.
+    settings = build(method(job.method).settings, job.settings, "settings.")
+    selector = make_selector(job.method, settings, Given(w, valid, job.radius, job.balance))
+    return Prepared(selector, model, w, network, valid)
 
 
 def _refuse(constant: str) -> NoReturn:
