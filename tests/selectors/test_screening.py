@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from f2cto.descent import gradient
 from f2cto.federation.in_process import InProcess
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
@@ -110,6 +111,12 @@ def test_without_screening_wrong_labels_are_weighed_like_others() -> None:
     assert float(engine.states[0].at.alpha[wrong].sum()) > 0
 
 
+def counts(problem: RobustCoreset, shard: Shard) -> torch.Tensor:
+    """Which samples f1 depends on."""
+    w, none = shard.model.own(), torch.zeros_like(shard.x)
+    return gradient(lambda q: problem.f1(problem.every, q, w, none), none).any(dim=1)
+
+
 def test_f1_is_that_of_those_who_stay() -> None:
     (shard,) = federation(workers=1, count=20, size=4)
     stages, team = made(SCREENED).stages(), Team((shard,))
@@ -121,6 +128,10 @@ def test_f1_is_that_of_those_who_stay() -> None:
     for label in range(3):
         own = shard.y == label
         torch.testing.assert_close(after.every[own].sum(), before.every[own].sum())
+    stays = after.topk.blocks.groups < 3
+    assert not stays.all()
+    assert counts(before, shard).all()
+    assert torch.equal(counts(after, shard), stays)
 
 
 @pytest.mark.parametrize("choice", list(Choice))

@@ -24,7 +24,7 @@ from f2cto.selectors.f2cto_settings import (
 )
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.screening import Screening
-from f2cto.trilevel.coreset import RobustCoreset
+from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from f2cto.trilevel.slopes import Readable
@@ -169,6 +169,18 @@ def test_topk_by_one_sort(classwise: bool) -> None:  # noqa: FBT001
     torch.testing.assert_close(problem.topk.value(alpha.detach()), value.detach(), rtol=1e-12, atol=0)
     (slope,) = torch.autograd.grad(value, alpha)
     torch.testing.assert_close(problem.topk.inclusion(alpha.detach()), slope, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("sizes", [[2, 5, 0, 1], [3, 3, 3, 3], [1, 0, 0, 4]])
+def test_topk_by_one_sort_where_blocks_have_unequal_places(sizes: list[int]) -> None:
+    groups = torch.arange(24) % 4
+    noise = 0.1 * torch.randn(7, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    topk = TopK(0.3, Blocks(groups, torch.tensor(sizes)), lambda: noise)
+    alpha = torch.rand(24, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    value = topk(alpha)
+    (slope,) = torch.autograd.grad(value, alpha)
+    torch.testing.assert_close(topk.value(alpha.detach()), value.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(topk.inclusion(alpha.detach()), slope, rtol=1e-12, atol=1e-15)
 
 
 def test_passes_are_counted_as_the_equations_need_them() -> None:
