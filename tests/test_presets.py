@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from f2cto.config import SettingsError, build
+from f2cto.config import SettingsError, build, merged
 from f2cto.experiment import Silent, run
 from f2cto.preparation import Prepared, prepare
 from f2cto.presets import preset_names, preset_version, read_preset
@@ -25,6 +25,7 @@ EXPERIMENTS = (
     "cifar100-rehearsal",
     "tiny-imagenet-rehearsal",
 )
+TABLES = ("edge-iiotset", "unsw-nb15")  # judged at twice the radius that samples are chosen against, as is printed
 DATA = ("cifar100", "edge-iiotset", "hapt", "mnist", "tiny-imagenet", "unsw-nb15")
 
 
@@ -91,9 +92,16 @@ def test_a_version_can_be_asked_for() -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_presets_of_experiments_attack_as_they_train(name: str) -> None:
     settings = build(RunSettings, read_preset(name))
-    assert settings.evaluation.radius == settings.f2cto.perturbation.train_radius
+    assert settings.evaluation.radius == settings.radius
     assert settings.evaluation.draws == 1
     assert settings.rehearsal.memory >= settings.data.scenario.tasks - 1
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if not name.startswith(TABLES)])
+def test_one_radius_moves_all_attacks_of_a_preset(name: str) -> None:
+    settings = build(RunSettings, merged(read_preset(name), {"evaluation": {"radius": 0.01}}))
+    attack = settings.f2cto.perturbation.within(settings.radius)
+    assert settings.radius == attack.eval_radius == attack.train_radius == 0.01
 
 
 @pytest.mark.parametrize("name", ["cifar100-rehearsal", "tiny-imagenet-rehearsal"])
@@ -117,13 +125,13 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_paper_size_has_the_printed_numbers(name: str) -> None:
+    settings = build(RunSettings, read_preset(f"{name}-paper"))
+    f2cto, judged, proxy = settings.f2cto, settings.evaluation, settings.f2cto.proxy
     if name == "mnist":
         with pytest.warns(UserWarning, match="short of the radius"):  # 10 steps of 8e-3 from zero end at 0.08
-            settings = build(RunSettings, read_preset(f"{name}-paper"))
+            attack = f2cto.perturbation.within(settings.radius)
     else:
-        settings = build(RunSettings, read_preset(f"{name}-paper"))
-    f2cto, judged = settings.f2cto, settings.evaluation
-    attack, proxy = f2cto.perturbation, f2cto.proxy
+        attack = f2cto.perturbation.within(settings.radius)
     assert (
         settings.workers,
         f2cto.weighting.step,

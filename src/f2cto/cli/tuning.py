@@ -15,7 +15,7 @@ from rich.table import Table
 from f2cto.cli.comparing import attacks
 from f2cto.cli.tuning_files import TuningFolder, check_target, own_part, save
 from f2cto.cli.tuning_trials import Plan, finished
-from f2cto.config import SettingsError, assignment, build, flat, merged, plain
+from f2cto.config import SettingsError, assignments, build, flat, merged, plain
 from f2cto.presets import read_preset
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
     from f2cto.tuning import Search, on_validation  # noqa: PLC0415
 
     settings = build(RunSettings, merged(read_preset(chosen.preset), given(chosen)))
+    settings.check_said(chosen.method, given(chosen))
     settings = on_validation(settings, chosen.objective)
     search = Search(settings, chosen.method, chosen.objective, chosen.first_seed, chosen.seeds)
     data = data_folder(chosen.data_dir)
@@ -117,16 +118,12 @@ def planned(chosen: argparse.Namespace) -> Plan:
 
 def given(chosen: argparse.Namespace) -> dict[str, Any]:
     """What --set says."""
-    values: dict[str, Any] = {}
-    for text in chosen.set:
-        values = merged(values, assignment(text))
-    return values
+    return assignments(chosen.set)
 
 
 def identity(plan: Plan, chosen: argparse.Namespace) -> dict[str, Any]:
     """All that scores and draws depend on; other methods' settings are left out, since they may be tuned meanwhile."""
     search, values = plan.search, plain(plan.search.settings)
-    radius = values["f2cto"]["perturbation"]["train_radius"]  # of the task: it serves all methods
     return {
         "preset": chosen.preset,
         "method": search.method,
@@ -135,7 +132,7 @@ def identity(plan: Plan, chosen: argparse.Namespace) -> dict[str, Any]:
         "seeds": search.seeds,
         "sampler": chosen.sampler,
         "jobs": plan.jobs if plan.estimated else 0,  # draws at random do not depend on it
-        "radius": radius,
+        "radius": search.settings.radius,
         "settings": {key: value for key, value in values.items() if key not in {"f2cto", "methods", "method"}},
         "set": flat(own_part(given(chosen), search.method)),
         "own": search.own(),

@@ -38,16 +38,19 @@ class F2cto:
         settings: what the method can be told.
         radius: the bound on the norm of the proxy's parameters.
         valid: the range perturbed samples stay in.
+        attack_radius: how far attacks move a feature, where the settings do not say so themselves.
 
     """
 
     settings: F2ctoSettings
     radius: float
     valid: Range = field(default_factory=Range)
+    attack_radius: float = 0.1
 
     def stages(self) -> Stages:
         """What a worker faces, iteration by iteration."""
-        return Stages(self.settings, self.radius, self.valid)
+        attacks = self.settings.perturbation.within(self.attack_radius)
+        return Stages(replace(self.settings, perturbation=attacks), self.radius, self.valid)
 
     def program(self) -> CoresetProgram | PrivateProgram:
         """What runs at each worker."""

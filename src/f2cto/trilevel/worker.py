@@ -74,7 +74,9 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
     heard = state.heard
     if settings.rest.listens:
         heard = heard.and_now(slopes.f2_train_alpha(replace(at, p=known.p_star)))
-    if not settings.rest.frozen:
+    if settings.rest.frozen:
+        at = replace(at, alpha=sets.A.project(at.alpha))  # A may have narrowed since
+    else:
         at = replace(at, alpha=update_alpha(at, sets, slopes.alpha(at, known, c), settings))
     if not settings.exact:
         at = replace(at, q=update_q(at, sets, slopes.q(at, known, c), settings))
