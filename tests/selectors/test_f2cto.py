@@ -20,6 +20,7 @@ from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
 from f2cto.selectors.f2cto_stages import Team, blocks_of, standardised
 from f2cto.selectors.running import run
+from f2cto.selectors.vectors import points
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage
 from f2cto.trilevel.settings import Hat, Penalties, Start, Stopping
@@ -217,7 +218,7 @@ def test_attacks_have_the_tasks_radius_unless_the_settings_say_another(
 
 def test_herding_against_brute_force() -> None:
     vectors = torch.randn(7, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    order = herd(vectors @ vectors.T, len(vectors)).tolist()
+    order = herd(points(vectors), len(vectors)).tolist()
     chosen: list[int] = []
     for _ in range(7):
         distance = {

@@ -91,11 +91,12 @@ class F2cto:
         """The largest weights of each block, or those who stand for the weighted samples of their class."""
         alpha = state.at.alpha if self.settings.choice is Choice.TOP else state.mean_alpha
         groups = self.stages().field(Team((shard,)), state.heard).blocks.groups
+        sizes = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
         if self.settings.choice is Choice.GREEDY:
-            order = greedy_match(shard, state.at.w, state.refined.p_star, alpha)
+            stays, most = groups < len(sizes), int(sizes.max())
+            order = greedy_match(shard, state.at.w, state.refined.p_star, alpha, stays, most)
         else:
             order = in_order_taken(alpha, state.taken)
-        sizes = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
         picks = [order[groups[order] == b][:size] for b, size in enumerate(sizes.tolist())]
         indices = in_turn(picks, shard.worker)
         if self.settings.reads_places:

@@ -31,6 +31,14 @@ NOTHING = Heard(torch.empty(0))
 
 
 @dataclass(frozen=True)
+class Missing:
+    """While a choice is read off: what it leaves of the weighted gradient of one class."""
+
+    number: int = 0  # of the class
+    slope: Tensor = NOTHING.total
+
+
+@dataclass(frozen=True)
 class WorkerState:
     """All a worker remembers between two phases. It never leaves the worker."""
 
@@ -40,6 +48,7 @@ class WorkerState:
     mean_alpha: Tensor  # of alpha^1 … alpha^t, where alpha^s weighs s: late iterates count, no single one decides
     heard: Heard = NOTHING
     taken: Tensor = NOTHING.total  # once a choice is read off: the number of each entry of alpha in it, 0: not in it
+    missing: Missing = Missing()  # what the choice so far leaves to be done
 
 
 @dataclass(frozen=True)
