@@ -20,7 +20,7 @@ demo: setup
 test: setup
 	$(BIN)/pytest
 
-# Real processes of Flower and Ray on this machine; minutes.
+# Real processes of Flower, of Ray and of a site on this machine; minutes.
 test-federation: setup
 	$(BIN)/pytest -m federation
 

@@ -38,8 +38,10 @@ HORIZONS = (50, 100, 200, 400, 800, 1600, 3200)
 WORKERS = 4
 PENALTIES = Penalties(rho_1=2.0, rho_2=1.0, rho_3=2.0, phi=2.0)
 MEANING = (
-    "In the long run no steeper slope than -2/3 is to be expected: once a run comes to rest, the sum of eta times the "
-    "squared gap stays what it is, and the mean falls like 1/(eta T) = T^(-2/3). The gap also "
+    "**The slope is no evidence for the theorem.** Once a run comes to rest, the sum of eta times the squared gap "
+    "stays as it is, and the mean falls like 1/(eta T): that is arithmetic. An audit (one machine, 2026-11-19) put "
+    "eta = T^-0.2, T^(-1/3) and T^(-1/2) and saw slopes of -0.80, -0.66 and -0.48. The proof leaves a step open: the "
+    "value functions are refreshed in every iteration, so that the descent of Lemma 2 does not telescope. The gap also "
     "measures moves, not the distance to a solution."
 )
 RAW = argparse.RawDescriptionHelpFormatter

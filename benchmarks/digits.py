@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from f2cto.config import assignment, build, merged
+from f2cto.config import assignments, build, merged
 from f2cto.data.folder import data_folder
 from f2cto.experiment import Silent, run
 from f2cto.preparation import prepare
@@ -55,9 +55,7 @@ def main() -> None:
 def settings_for(chosen: argparse.Namespace, seed: int) -> RunSettings:
     """The preset with the command line's settings on top."""
     values = merged(read_preset("digits"), {"seed": seed, "evaluation": {"part": chosen.part}})
-    for text in chosen.set:
-        values = merged(values, assignment(text))
-    return build(RunSettings, values)
+    return build(RunSettings, merged(values, assignments(chosen.set)))
 
 
 def markdown(records: Sequence[RunRecord]) -> str:

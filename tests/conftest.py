@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-HERE = Path(__file__).parent
-PROCESSES = [HERE / "cluster", HERE / "flower", HERE / "site" / "test_process.py"]
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts other programs takes long, and runs by `make test-federation` instead of in the default suite."""
+    """Who uses the Ray cluster of the tests runs by `make test-federation`; other tests of processes are marked."""
     for item in items:
-        if any(item.path.is_relative_to(path) for path in PROCESSES):
+        if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.federation)
 
 

@@ -243,6 +243,7 @@ def test_workers_elsewhere_get_the_threads_too(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("method", "change", "complaint"),
     [
+        ("f2cto-places", "f2cto.choice=greedy", '`f2cto-places` stands for `choice` = "places"'),
         ("f2cto-literal", "f2cto.sharing.exchanges=1", "With one exchange an iteration w^ has made its step"),
         ("gcfl", "federation.faults.on_failure=continue", "This method needs every worker in every round"),
     ],

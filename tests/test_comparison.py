@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from f2cto.cli import main
+from f2cto.cli.comparing import radii
 from f2cto.comparison import cell, contender, stream
 from f2cto.comparison_folder import ComparisonFolder
 from f2cto.config import SettingsError, build, merged
@@ -45,6 +48,50 @@ def test_settings_of_a_preset_stay_where_a_label_says_nothing() -> None:
 def test_wrong_labels_are_refused_before_anything_runs(label: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         contender(label)
+
+
+def test_a_table_says_if_samples_were_chosen_against_another_radius() -> None:
+    settings = build(RunSettings, {"evaluation": {"radius": 0.1}})
+    assert "choosing" not in radii(settings)
+    assert "while choosing 0.05 (" in radii(replace(settings, selection_radius=0.05))
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("f2cto-places:choice=greedy", '`f2cto-places` stands for `choice` = "places"; got `choice` = "greedy"'),
+        ("f2cto-places:weighting.frozen=false", "`weighting.frozen` = true; got `weighting.frozen` = false"),
+        ("f2cto+p:local_rounds=1", "`local_rounds` = 5; got `local_rounds` = 1"),
+        ("f2cto-top:screening.rounds=3", "`screening.rounds` = 0; got `screening.rounds` = 3"),
+        (
+            "ubv:perturbation.train_radius=0.2",
+            "`perturbation.train_radius` = 0.0; got `perturbation.train_radius` = 0.2",
+        ),
+        (
+            "f2cto-literal:proxy.step=1:weighting.topk=0.7:choice=average",
+            '`proxy.step` = 0.005, `choice` = "top"; got `proxy.step` = 1.0, `choice` = "average"',
+        ),
+    ],
+)
+def test_a_label_that_its_variant_would_override_is_refused(label: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        contender(label)
+
+
+@pytest.mark.parametrize("label", ["f2cto-places:choice=places", "f2cto+p:local_rounds=7", "lbv:weighting.step=0.2"])
+def test_a_label_that_its_variant_leaves_is_heeded(label: str) -> None:
+    contender(label)
+
+
+def test_what_a_preset_says_may_be_overridden_but_not_what_the_user_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The variants have the settings of F2CTO, of a preset as well, but for what they stand for."""
+    contender("f2cto-top", build(RunSettings, {"f2cto": {"screening": {"rounds": 3, "since": 1}}}))
+    call = [*CALL, "--set", "f2cto.choice=greedy", "--seeds", "1", "--out", str(tmp_path / "out")]
+    assert main([*call, "--methods", "random,f2cto-places"]) == 2
+    assert '`f2cto-places` stands for `choice` = "places"; got `choice` = "greedy"' in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_memory_without_room_for_every_task_is_refused() -> None:

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from f2cto.config import build
+from f2cto.comparison import contender, picked
+from f2cto.config import build, merged
 from f2cto.experiment import choose, learned_nothing, picture
+from f2cto.models import fresh
 from f2cto.preparation import prepare
+from f2cto.randomness import generator
 from f2cto.run_settings import RunSettings
 
 
@@ -49,3 +52,32 @@ def test_pictures() -> None:
 def test_a_model_that_learned_nothing_is_known(change: dict[str, object], *, blind: bool) -> None:
     on = prepare(build(RunSettings, {"workers": 2, **change}), Path())
     assert learned_nothing(on, choose(on.settings.method, on, seed=0)) == blind
+
+
+EASY = {
+    "method": "easy",
+    "workers": 2,
+    "data": {"scenario": {"samples": 200}},
+    "methods": {"easy": {"attack_steps": 2, "pretraining": {"rounds": 2}}},
+}
+
+
+def picks(changes: dict[str, object]) -> list[list[int]]:
+    """What `easy` keeps; alone and in a comparison it is the same."""
+    on = prepare(build(RunSettings, merged(EASY, changes)), Path())
+    alone = [rows.tolist() for rows in choose("easy", on, seed=0).indices]
+    proxy = fresh(on.network, generator(on.settings.seed, 1))
+    assert picked(contender("easy"), on, [10, 10], proxy, seed=0).indices == alone
+    return alone
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.3])
+def test_no_method_is_attacked_as_another_ones_settings_say(radius: float) -> None:
+    """Such as the upper-bilevel variant of F2CTO, which has no attacks on training."""
+    assert picks({"f2cto": {"perturbation": {"train_radius": radius}}}) == picks({})
+
+
+def test_models_are_attacked_alike_where_they_choose_and_where_they_are_judged() -> None:
+    far = picks({"evaluation": {"radius": 0.3}})
+    assert far != picks({})
+    assert far == picks({"evaluation": {"radius": 0.1}, "selection_radius": 0.3})

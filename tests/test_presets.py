@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from f2cto.config import SettingsError, build
+from f2cto.config import SettingsError, build, merged
 from f2cto.experiment import Silent, run
 from f2cto.preparation import Prepared, prepare
-from f2cto.presets import preset_names, read_preset
+from f2cto.presets import preset_names, preset_version, read_preset
 from f2cto.run_settings import ProxyStart, RunSettings
 from f2cto.selectors.catalogue import METHODS
 from testing import published_tables, publishers
@@ -22,6 +25,7 @@ EXPERIMENTS = (
     "cifar100-rehearsal",
     "tiny-imagenet-rehearsal",
 )
+TABLES = ("edge-iiotset", "unsw-nb15")  # judged at twice the radius that samples are chosen against, as is printed
 DATA = ("cifar100", "edge-iiotset", "hapt", "mnist", "tiny-imagenet", "unsw-nb15")
 
 
@@ -68,12 +72,36 @@ def test_every_data_set_comes_in_three_sizes() -> None:
     assert set(preset_names()) == {"digits", *EXPERIMENTS, *sizes}
 
 
+def test_a_name_and_a_version_are_the_same_settings_everywhere() -> None:
+    """Who changes a preset raises its version, and puts both into presets.toml."""
+    known = tomllib.loads((Path(__file__).parent / "presets.toml").read_text())
+    texts = {name: json.dumps(read_preset(name), sort_keys=True).encode() for name in preset_names()}
+    found = {
+        name: {"version": preset_version(name), "settings": hashlib.sha256(text).hexdigest()[:16]}
+        for name, text in texts.items()
+    }
+    assert found == known
+
+
+def test_a_version_can_be_asked_for() -> None:
+    assert read_preset("mnist-rehearsal@1") == read_preset("mnist-rehearsal")
+    with pytest.raises(SettingsError, match="has preset `digits` in version 1, not 7"):
+        read_preset("digits@7")
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_presets_of_experiments_attack_as_they_train(name: str) -> None:
     settings = build(RunSettings, read_preset(name))
-    assert settings.evaluation.radius == settings.f2cto.perturbation.train_radius
+    assert settings.evaluation.radius == settings.radius
     assert settings.evaluation.draws == 1
     assert settings.rehearsal.memory >= settings.data.scenario.tasks - 1
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if not name.startswith(TABLES)])
+def test_one_radius_moves_all_attacks_of_a_preset(name: str) -> None:
+    settings = build(RunSettings, merged(read_preset(name), {"evaluation": {"radius": 0.01}}))
+    attack = settings.f2cto.perturbation.within(settings.radius)
+    assert settings.radius == attack.eval_radius == attack.train_radius == 0.01
 
 
 @pytest.mark.parametrize("name", ["cifar100-rehearsal", "tiny-imagenet-rehearsal"])
@@ -97,13 +125,13 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_paper_size_has_the_printed_numbers(name: str) -> None:
+    settings = build(RunSettings, read_preset(f"{name}-paper"))
+    f2cto, judged, proxy = settings.f2cto, settings.evaluation, settings.f2cto.proxy
     if name == "mnist":
         with pytest.warns(UserWarning, match="short of the radius"):  # 10 steps of 8e-3 from zero end at 0.08
-            settings = build(RunSettings, read_preset(f"{name}-paper"))
+            attack = f2cto.perturbation.within(settings.radius)
     else:
-        settings = build(RunSettings, read_preset(f"{name}-paper"))
-    f2cto, judged = settings.f2cto, settings.evaluation
-    attack, proxy = f2cto.perturbation, f2cto.proxy
+        attack = f2cto.perturbation.within(settings.radius)
     assert (
         settings.workers,
         f2cto.weighting.step,
@@ -149,8 +177,7 @@ def test_fixed_columns_are_fixed_features(folder: Path) -> None:
 
 
 def test_a_preset_that_is_like_another_has_all_that_it_does_not_say_itself(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text("workers = 3\n[data]\nsource = 'mnist'\n")
-    (tmp_path / "small.tuned.toml").write_text("[methods.easy]\nattack_steps = 7\n")
+    (tmp_path / "small.toml").write_text("workers = 3\n[data]\nsource = 'mnist'\n[methods.easy]\nattack_steps = 7\n")
     (tmp_path / "large.toml").write_text(f"like = '{tmp_path}/small.toml'\nworkers = 30\n")
     expected = {"workers": 30, "data": {"source": "mnist"}, "methods": {"easy": {"attack_steps": 7}}}
     assert read_preset(str(tmp_path / "large.toml")) == expected

@@ -118,6 +118,11 @@ X, Y = SHARDS[0]
         (lambda: select(SHARDS, size=4, model=small(2)), ValueError, "2 outputs; got label 2"),
         (lambda: select(SHARDS, size=4, model=small(3, 7)), ValueError, r"cannot take samples of shape \(6,\)"),
         (lambda: select(SHARDS, size=4, settings={"proxi": {}}), SettingsError, "did you mean `proxy`"),
+        (
+            lambda: select(SHARDS, 4, settings={"choice": "greedy"}, method="f2cto-top"),
+            SettingsError,
+            "`f2cto-top` stands",
+        ),
         (lambda: select(SHARDS, size=4, settings={"proxy": {"step": "big"}}), SettingsError, "must be a number"),
     ],
 )

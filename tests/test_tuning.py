@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from f2cto.cli import main, tuning_trials
-from f2cto.cli.tuning_files import tuned_text
+from f2cto.cli.tuning_files import HEAD, saved_text
 from f2cto.cli.tuning_trials import Plan, may_draw
 from f2cto.comparison import stream
 from f2cto.config import SettingsError, build, merged
 from f2cto.evaluation import Part
 from f2cto.preparation import Prepared
-from f2cto.presets import preset_names, presets_among, read_preset, tuned_file
+from f2cto.presets import preset_file, read_preset
 from f2cto.records import Row
 from f2cto.run_settings import RunSettings
 from f2cto.selectors.catalogue import METHODS
@@ -239,11 +239,9 @@ def preset(folder: Path) -> Path:
     return file
 
 
-def tune(folder: Path, *more: str, method: str = "herding", trials: int = 3) -> int:
+def tune(folder: Path, *more: str, method: str = "herding", trials: int = 3, preset: str = "tiny.toml") -> int:
     out = ["--out", str(folder / method), "--quiet"]
-    return main(
-        ["tune", "--preset", str(folder / "tiny.toml"), "--method", method, "--trials", str(trials), *out, *more]
-    )
+    return main(["tune", "--preset", str(folder / preset), "--method", method, "--trials", str(trials), *out, *more])
 
 
 def rows(folder: Path) -> list[dict[str, object]]:
@@ -280,40 +278,47 @@ def test_no_trial_starts_after_the_time(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "herding")) == 1
 
 
-def test_saving_keeps_other_methods_and_is_read_with_the_preset(tmp_path: Path) -> None:
-    file = preset(tmp_path)
-    tuned = tuned_file(str(file))
-    assert tuned == tmp_path / "tiny.tuned.toml"
-    assert tune(tmp_path, "--save", method="gcfl") == 0
-    assert tune(tmp_path, "--save", "--set", "methods.herding.pretraining.local.batch=7") == 0
+def test_what_is_saved_is_the_preset_with_the_best_settings(tmp_path: Path) -> None:
+    file, mine = preset(tmp_path), tmp_path / "mine.toml"
+    before = build(RunSettings, read_preset(str(file)))
+    assert tune(tmp_path, "--save", str(mine), method="gcfl") == 0
+    more = ["--save", str(mine), "--set", "methods.herding.pretraining.local.batch=7"]
+    assert tune(tmp_path, *more, preset="mine.toml") == 0
+    batch = merged(before.methods, {"herding": {"pretraining": {"local": {"batch": 7}}}})
+    after = build(RunSettings, read_preset(str(mine)))
+    assert replace(after, methods=before.methods) == before
     for name in ("gcfl", "herding"):
         trials = [Trial(**row) for row in rows(tmp_path / name)]  # type: ignore[arg-type]
-        before = merged(
-            tomllib.loads(file.read_text()), {"methods": {"herding": {"pretraining": {"local": {"batch": 7}}}}}
-        )
-        of = Search(on_validation(build(RunSettings, before), "pgd"), name)
-        now = Search(on_validation(build(RunSettings, read_preset(str(file))), "pgd"), name)
-        assert now.own() == of.changed(best(trials).changes)
-        line = next(line for line in tuned.read_text().splitlines() if line.startswith(f"# {name}: "))
+        of = Search(on_validation(replace(before, methods=batch), "pgd"), name)
+        assert Search(on_validation(after, "pgd"), name).own() == of.changed(best(trials).changes)
+        line = next(line for line in mine.read_text().splitlines() if line.startswith(f"# {name}: "))
         assert f"--method {name} --trials 3" in line
         assert "3 of 3 trials" in line
         assert f"{100 * best(trials).score:.1f} % under pgd on validation samples" in line
-    saved = tuned.read_text()
-    assert tune(tmp_path, "--save", method="gcfl") == 0  # what was saved is no other search
-    assert tomllib.loads(tuned.read_text()) == tomllib.loads(saved)
 
 
-def test_text_of_tuned_settings() -> None:
-    first = tuned_text("", "gcfl", {"ridge": 0.1}, "one\nline")
-    second = tuned_text(first, "f2cto", {"proxy": {"step": 0.2}}, "two")
-    third = tuned_text("size = 3\n[training]\nrate = 1.0\n" + second, "gcfl", {"ridge": 0.2}, "three")
+def test_saving_changes_no_other_file(tmp_path: Path) -> None:
+    package = preset_file("digits").parent
+    before = {file.name: file.read_bytes() for file in package.iterdir() if file.is_file()}
+    small = "workers=2 network.hidden=[8] training.steps=4 evaluation.pgd_steps=2 data.scenario.samples=100"
+    few = [part for text in small.split() for part in ("--set", text)]
+    out = ["--out", str(tmp_path / "out"), "--save", str(tmp_path / "mine.toml"), "--quiet"]
+    assert main(["tune", "--preset", "digits", "--method", "herding", "--trials", "2", *few, *out]) == 0
+    assert {file.name: file.read_bytes() for file in package.iterdir() if file.is_file()} == before
+    assert read_preset(str(tmp_path / "mine.toml"))["workers"] == 5  # what the search alone was told is not kept
+
+
+def test_text_of_saved_settings() -> None:
+    values = {"size": 3, "training": {"rate": 1.0}, "methods": {"gcfl": {"ridge": 0.1}}}
+    first = saved_text(values, "", ("gcfl", {"ridge": 0.1}), "one\nline")
+    second = saved_text(values, first, ("f2cto", {"proxy": {"step": 0.2}}), "two")
+    third = saved_text(tomllib.loads(second), second, ("gcfl", {"ridge": 0.2}), "three")
     assert "# gcfl: one line\n[methods.gcfl]" in second
-    assert tomllib.loads(second) == {"methods": {"gcfl": {"ridge": 0.1}}, "f2cto": {"proxy": {"step": 0.2}}}
+    assert tomllib.loads(second) == values | {"f2cto": {"proxy": {"step": 0.2}}}
     assert "# gcfl: three\n[methods.gcfl]" in third
     assert "# f2cto: two\n[f2cto.proxy]" in third
     assert "one line" not in third
-    assert tomllib.loads(third)["training"] == {"rate": 1.0}
-    assert tomllib.loads(third)["size"] == 3
+    assert tomllib.loads(third)["methods"] == {"gcfl": {"ridge": 0.2}}
 
 
 def test_settled_holds_all_that_was_searched() -> None:
@@ -324,27 +329,42 @@ def test_settled_holds_all_that_was_searched() -> None:
 
 
 def test_a_search_goes_on_from_where_it_began_after_a_save(tmp_path: Path) -> None:
-    file = preset(tmp_path)
-    began = Search(on_validation(build(RunSettings, read_preset(str(file))), "pgd"), "herding")
+    mine = tmp_path / "mine.toml"
+    mine.write_text(HEAD + preset(tmp_path).read_text())
+    began = Search(on_validation(build(RunSettings, read_preset(str(mine))), "pgd"), "herding")
     for first in (0.0, 1.0):  # at first another trial is saved; then what was set before turns out best
-        assert tune(tmp_path, trials=2) == 0
+        assert tune(tmp_path, trials=2, preset="mine.toml") == 0
         trials = [{**row, "score": first if row["number"] == 0 else 0.5} for row in rows(tmp_path / "herding")]
         (tmp_path / "herding" / "trials.jsonl").write_text("".join(json.dumps(row) + "\n" for row in trials))
-        assert tune(tmp_path, "--save", trials=2) == 0
-        now = Search(on_validation(build(RunSettings, read_preset(str(file))), "pgd"), "herding")
+        assert tune(tmp_path, "--save", str(mine), trials=2, preset="mine.toml") == 0
+        now = Search(on_validation(build(RunSettings, read_preset(str(mine))), "pgd"), "herding")
         assert (now.own() == began.own()) == (first == 1.0)
 
 
-def test_tuned_files_are_no_presets() -> None:
-    assert presets_among(["b.toml", "a.toml", "a.tuned.toml", "__init__.py"]) == ["a", "b"]
-    assert "digits" in preset_names()
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("mine.txt", "whose name ends with .toml"),
+        ("gone/mine.toml", "cannot write to"),
+        ("tiny.toml", "tiny.toml exists; name another file"),  # the preset, but of the user's own hand
+        ("other.toml", "other.toml exists; name another file"),  # saved by a search, but not the preset
+    ],
+)
+def test_where_nothing_can_be_saved_is_said_first(
+    file: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset(tmp_path)
+    (tmp_path / "other.toml").write_text(HEAD)
+    assert tune(tmp_path, "--save", str(tmp_path / file)) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "herding").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["--method", "random"], 0, "has no open settings"),
-        (["--method", "ubv", "--save"], 2, "has the settings of `f2cto`"),
+        (["--method", "ubv", "--save", "mine.toml"], 2, "has the settings of `f2cto`"),
         (["--method", "gcfl", "--trials", "0"], 2, "must be at least 1"),
         (["--method", "nobody"], 2, "There is no method `nobody`"),
         (["--method", "gcfl", "--objective", "autoattack"], 2, "No attack `autoattack`"),

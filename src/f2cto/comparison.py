@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from f2cto.config import SettingsError, assignment, build, merged, plain
+from f2cto.config import SettingsError, assignments, build, merged, plain
 from f2cto.counting import Tally, counted
 from f2cto.preparation import Prepared, prepare_stream
 from f2cto.randomness import derived_seed
@@ -62,8 +62,11 @@ class Forgetful:
         """Nothing is kept."""
 
 
-def contender(label: str, settings: RunSettings | None = None) -> Contender:
-    """Who takes part under a label: a method's name, `none`, `all`, or `name:setting=value:setting=value`."""
+def contender(label: str, settings: RunSettings | None = None, said: Mapping[str, Any] | None = None) -> Contender:
+    """Who takes part under a label: a method's name, `none`, `all`, or `name:setting=value:setting=value`.
+
+    `said` is what the user asked for among the settings; a method that would override it is refused.
+    """
     name, *changes = label.split(":")
     if name in BOUNDS:
         if changes:
@@ -71,11 +74,10 @@ def contender(label: str, settings: RunSettings | None = None) -> Contender:
             raise SettingsError(msg)
         return Contender(label, name)
     method(name)
-    values: dict[str, Any] = {}
-    for change in changes:
-        values = merged(values, assignment(change))
+    values = assignments(changes)
     found = Contender(label, name, values)
     changed = found.configured(settings or RunSettings())  # what cannot be built is refused here, not hours later
+    changed.check_said(name, merged(said or {}, {"f2cto": values}))
     if isinstance(own := changed.of(name), Mapping):
         build(method(name).settings, own, f"methods.{name}.")
     return found
@@ -123,7 +125,7 @@ def picked(who: Contender, on: Prepared, budgets: Sequence[int], proxy: nn.Modul
         seed=seed,
         method=who.name,
         valid=on.valid,
-        radius=settings.f2cto.perturbation.train_radius,
+        radius=settings.radius,
         balance=settings.data.balance,
         device=settings.network.device,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -91,6 +91,14 @@ def assignment(text: str) -> dict[str, Any]:
         msg = f"A setting must look like key=value; got `{text}`."
         raise SettingsError(msg)
     return nested(key.strip(), _value(value.strip()))
+
+
+def assignments(texts: Iterable[str]) -> dict[str, Any]:
+    """What several such texts say together; where two have a value, the later one wins."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        values = merged(values, assignment(text))
+    return values
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:  # noqa: ANN401

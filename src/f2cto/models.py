@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
 
 import torch
@@ -13,6 +14,15 @@ from torch.nn.functional import cross_entropy
 
 from f2cto.hardware import Precision, rough
 from f2cto.randomness import derived_seed
+
+
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """A layer during one pass."""
+
+    layer: nn.Module
+    inputs: Tensor
+    slope: Tensor  # the gradient of the samples' losses in what came out of the layer
 
 
 class FlatModel:
@@ -109,6 +119,30 @@ class FlatModel:
     def evaluate_roughly(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The same with bfloat16 inside: for gradients of which little more than the signs is used."""
         return _judged(self.logits_to_attack(w, x, Precision.BFLOAT16), y)
+
+    def visits(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[list[Visit], Tensor]:
+        """One pass as seen by each layer that has parameters of its own, and the gradient of the sum of losses in w.
+
+        Layers come in the order in which w holds their parameters; one that is called twice comes twice.
+        """
+        seen: list[tuple[int, nn.Module, Tensor, Tensor]] = []
+        layers = [part for part in self._module.modules() if list(part.parameters(recurse=False))]
+
+        def note(number: int, layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            seen.append((number, layer, inputs[0].detach(), out))
+            return out.clone()  # what comes next may write into it
+
+        handles = [layer.register_forward_hook(partial(note, i)) for i, layer in enumerate(layers)]
+        try:
+            with torch.enable_grad():
+                leaf = w.detach().requires_grad_()
+                losses = self.losses(leaf, x, y)
+        finally:
+            for handle in handles:
+                handle.remove()
+        *slopes, slope = torch.autograd.grad(losses.sum(), [*(out for *_, out in seen), leaf])
+        found = [(number, Visit(layer, a, d)) for (number, layer, a, _), d in zip(seen, slopes, strict=True)]
+        return [visit for _, visit in sorted(found, key=lambda pair: pair[0])], slope
 
     @cached_property
     def convolves(self) -> bool:

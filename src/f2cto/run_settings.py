@@ -20,7 +20,7 @@ from f2cto.evaluation import Evaluation
 from f2cto.federation.faults import Faults
 from f2cto.models import mlp
 from f2cto.resnet import resnet18
-from f2cto.selectors.catalogue import METHODS, method
+from f2cto.selectors.catalogue import METHODS, check_said, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.selectors.quotas import Balance
 from f2cto.signals import signal_network
@@ -184,6 +184,7 @@ class RunSettings(Judging):
     partition: str = "iid"  # or dirichlet:0.3, classes:2, site
     size: float = 10.0  # samples each worker keeps: a count, or a fraction below 1
     seed: int = 0
+    selection_radius: float = -1.0  # of the attacks that samples are chosen against; below 0: `evaluation.radius`
     network: Network = field(default_factory=Network)
     method: str = "f2cto"
     f2cto: F2ctoSettings = field(default_factory=F2ctoSettings)
@@ -207,6 +208,16 @@ class RunSettings(Judging):
                 raise ValueError(msg)
             build(method(name).settings, values, f"methods.{name}.")
 
+    @property
+    def radius(self) -> float:
+        """How far attacks move a feature while samples are chosen: of the task, hence the same for every method."""
+        return self.selection_radius if self.selection_radius >= 0 else self.evaluation.radius
+
     def of(self, name: str) -> object:
         """The settings of a method: those of F2CTO serve all its variants."""
         return self.f2cto if METHODS[name].settings is F2ctoSettings else self.methods.get(name, {})
+
+    def check_said(self, name: str, said: Mapping[str, Any]) -> None:
+        """Refuse what a user says of these settings if a method would override it."""
+        if METHODS[name].settings is F2ctoSettings:
+            check_said(name, said.get("f2cto", {}), self.f2cto)

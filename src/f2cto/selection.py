@@ -66,7 +66,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         seed: the same seed gives the same bits.
         method: one of `f2cto list`.
         valid: the range of the features, [0, 1] unless said otherwise; attacks stay inside.
-        radius: how far attacks move a feature, for methods whose settings do not say so themselves.
+        radius: how far attacks move a feature, unless the method's settings say another.
         balance: whether each class is to have as many samples, or as many as it has now in proportion.
         device: where to compute, such as `cuda`; the result comes back to the processor.
         on_round: is told about every iteration as it ends.

@@ -102,6 +102,7 @@ def test_kinds_and_labels_that_are_not_known(tmp_path: Path) -> None:
         contents(File(str(tmp_path / "a.npz"), "lable"))
 
 
+@pytest.mark.federation
 def test_the_command_takes_a_pattern_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path)
     source, out = str(tmp_path / "*.npz"), tmp_path / "out"

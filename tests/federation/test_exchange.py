@@ -13,7 +13,7 @@ from f2cto.federation.carrier import Answers, Call
 from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.exchange import Exchange, TooFewWorkersError
 from f2cto.federation.faults import Faults, OnFailure
-from f2cto.federation.in_process import InProcess
+from f2cto.federation.in_process import Workers
 from f2cto.message import Message
 
 W = torch.arange(3.0)
@@ -162,7 +162,7 @@ class Counting:
 
 
 def test_workers_in_this_process_repeat_their_answers_too() -> None:
-    engine = InProcess(Counting(), [0])
+    carrier = Workers(Counting(), [0])
     call = Call("add", Message(), 1)
-    assert [engine.carry(call, [0])[0] for _ in range(2)] == [Message({}, {"number": 1.0})] * 2
-    assert engine.states == [1]
+    assert [carrier.carry(call, [0])[0] for _ in range(2)] == [Message({}, {"number": 1.0})] * 2
+    assert carrier.states == [1]

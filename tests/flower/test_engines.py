@@ -69,6 +69,7 @@ def check_same(seen: Found, expected: Found) -> None:
         assert float((seen[0][name] - value).abs().max()) <= 1e-5
 
 
+@pytest.mark.federation
 def test_ray(in_turn: Found, tmp_path: Path) -> None:
     """In a program of its own: other tests' workers may have taken all processors of this one's cluster."""
     program, out = Path(sys.executable).parent / "f2cto", tmp_path / "out"

@@ -74,7 +74,7 @@ def in_process(path: str) -> tuple[Selection, list[list[int]]]:
         settings=settings.of(settings.method),
         seed=settings.seed,
         method=settings.method,
-        radius=settings.f2cto.perturbation.train_radius,
+        radius=settings.radius,
         gather=partial(Here, together=False),
     )
     return chosen, [rows[indices].tolist() for rows, indices in zip(made.rows, chosen.indices, strict=True)]

@@ -44,7 +44,7 @@ def engine_of(how: ZerothOrder, states: list[State] | None = None) -> Engine:
         lambda i: quadratic_task(problems[i], i, (0.3, 0.3, 0.3), 0.2), how.rounds, how.smoothing, how.cuts.bend
     )
     engine = InProcess(program, range(N))
-    engine.states = states or engine.states
+    engine.states[:] = states or engine.states
     return engine
 
 
@@ -55,7 +55,7 @@ def started(how: ZerothOrder) -> tuple[Engine, Center]:
     for _ in range(3):
         engine.ask("step", Message({"w": w}))
     # Attacks are put somewhere: where z = w there is no distance to measure.
-    engine.states = [replace(state, at=(*state.at[:2], state.at[2] + 0.5)) for state in engine.states]
+    engine.states[:] = [replace(state, at=(*state.at[:2], state.at[2] + 0.5)) for state in engine.states]
     return engine, Center(w, count)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 
 import pytest
 import torch
@@ -12,13 +13,14 @@ from f2cto.attacks.base import Range
 from f2cto.descent import gradient
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
-from f2cto.selectors.base import Shard
-from f2cto.selectors.catalogue import parameter_radius
+from f2cto.selectors.base import Given, Shard
+from f2cto.selectors.catalogue import make_selector, parameter_radius
 from f2cto.selectors.coverage import herd
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, StepRule, Weighting, WeightRule
 from f2cto.selectors.f2cto_stages import Team, blocks_of, standardised
 from f2cto.selectors.running import run
+from f2cto.selectors.vectors import points
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage
 from f2cto.trilevel.settings import Hat, Penalties, Start, Stopping
@@ -61,6 +63,32 @@ def test_stage_resolves_units_and_ramp() -> None:
     far = torch.full_like(shard.x, 9.0)
     assert float(late.problem.sets.P.project(far).max()) == pytest.approx(0.1)
     assert float((shard.x + late.problem.sets.P.project(far)).max()) <= 1.0 + 1e-6
+
+
+def test_every_worker_and_iteration_has_noise_of_its_own() -> None:
+    """And a team has that of its workers, in its own units."""
+    shards = federation(workers=3)
+    stages = F2cto(F2ctoSettings(), radius=3.0).stages()
+
+    def noise(team: Team, t: int) -> Tensor:
+        problem = stages(team, t).problem
+        assert isinstance(problem, RobustCoreset)
+        return problem.topk.noise
+
+    each = [noise(Team((shard,)), t) for shard in shards for t in (0, 1)]
+    for one, other in combinations(each, 2):
+        assert abs(float(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1])) < 0.15
+    torch.testing.assert_close(noise(Team(tuple(shards)), 1) * 3, torch.cat(each[1::2], dim=1))
+
+
+def test_both_balls_grow_where_they_differ() -> None:
+    shard = federation()[0]
+    method = F2cto(F2ctoSettings(perturbation=Perturbation(0.2, 0.1, ramp=20)), radius=3.0)
+    far, inside = torch.full_like(shard.x, 9.0), shard.x < 0.8
+    for t, share in ((0, 0.05), (4, 0.25), (19, 1.0), (99, 1.0)):
+        sets = stage_of(method, shard, t).problem.sets
+        grown = [float(ball.project(far)[inside].max()) for ball in (sets.Q, sets.P)]
+        assert grown == pytest.approx([0.2 * share, 0.1 * share], rel=1e-5)
 
 
 def test_initial_weights_are_uniform_in_each_class() -> None:
@@ -167,9 +195,30 @@ def test_ubv_has_no_training_side_perturbation() -> None:
         assert float(state.at.q.abs().max()) > 0.0
 
 
+@pytest.mark.parametrize(
+    ("name", "attacks", "expected"),
+    [
+        ("f2cto", {}, (0.2, 0.2)),
+        ("ubv", {}, (0.2, 0.0)),
+        ("f2cto", {"eval_radius": 0.3}, (0.3, 0.2)),
+        ("f2cto", {"train_radius": 0.0}, (0.2, 0.0)),
+    ],
+)
+def test_attacks_have_the_tasks_radius_unless_the_settings_say_another(
+    name: str, attacks: dict[str, float], expected: tuple[float, float]
+) -> None:
+    shard = federation()[0]
+    method = make_selector(name, {"perturbation": attacks}, Given(shard.model.own(), radius=0.2))
+    assert isinstance(method, F2cto)
+    sets, far = stage_of(method, shard, 99).problem.sets, torch.full_like(shard.x, 9.0)
+    inside = shard.x < 0.7
+    found = tuple(float(ball.project(far)[inside].max()) for ball in (sets.Q, sets.P))
+    assert found == pytest.approx(expected)
+
+
 def test_herding_against_brute_force() -> None:
     vectors = torch.randn(7, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    order = herd(vectors @ vectors.T, len(vectors)).tolist()
+    order = herd(points(vectors), len(vectors)).tolist()
     chosen: list[int] = []
     for _ in range(7):
         distance = {

@@ -13,7 +13,6 @@ from f2cto.selectors import acs, easy, gcfl
 from f2cto.selectors.acs import AcsSettings, Variant
 from f2cto.selectors.attacked import attacked
 from f2cto.selectors.base import Coreset, Given, Selector, Shard
-from f2cto.selectors.coverage import cluster_sizes, facility_location, similarities
 from f2cto.selectors.easy import EasySettings
 from f2cto.selectors.gcfl import GcflSettings, class_gradients, mean_gradients
 from f2cto.selectors.last_layer import last_layer
@@ -22,6 +21,7 @@ from f2cto.selectors.omp import Pick
 from f2cto.selectors.pooled import POOLED
 from f2cto.selectors.running import run
 from f2cto.training import Training
+from testing.all_pairs import cluster_sizes, facility_location, similarities
 from testing.shards import federation
 
 UNTRAINED = Pretraining(rounds=0)
@@ -50,16 +50,21 @@ def by_autograd(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def test_last_layer_gradients_are_autograds() -> None:
     shard = doubles()[0]
     w = parameters([shard])
-    gradients, slow = last_layer(shard.model, w, shard.x, shard.y), by_autograd(shard.model, w, shard.x, shard.y)
-    rows = torch.tensor([3, 0, 17, 8])
+    every, slow = last_layer(shard.model, w, shard.x, shard.y), by_autograd(shard.model, w, shard.x, shard.y)
+    rows, others = torch.tensor([3, 0, 17, 8]), torch.tensor([1, 3])
+    gradients, weights = every.take(rows), torch.tensor([0.5, 0.1, 0.0, 2.0]).double()
     flat = slow[rows].flatten(1)
     direction = torch.randn(CLASSES, WIDTH + 1, generator=generator(1), dtype=torch.float64)
-    assert torch.allclose(gradients.gram(rows), flat @ flat.T)
-    assert torch.allclose(gradients.along(rows, direction), flat @ direction.flatten())
-    assert torch.allclose(gradients.total(rows), slow[rows].sum(dim=0))
-    own = slow[rows, shard.y[rows]]
-    assert torch.allclose(gradients.own_row(shard.y).gram(rows), own @ own.T)
-    assert torch.allclose(gradients.bias_only().gram(rows), slow[rows, :, -1] @ slow[rows, :, -1].T)
+    assert len(gradients) == 4
+    assert torch.allclose(gradients.products(every.take(others)), flat @ slow[others].flatten(1).T)
+    assert torch.allclose(gradients.squares(), flat.square().sum(dim=1))
+    assert torch.allclose(gradients.towards(direction), flat @ direction.flatten())
+    assert torch.allclose(gradients.total(weights).flatten(), weights @ flat)
+    assert torch.allclose(gradients.along(weights), flat @ (weights @ flat))
+    own, mine = slow[rows, shard.y[rows]], every.own_row(shard.y).take(rows)
+    assert torch.allclose(mine.products(mine), own @ own.T)
+    bias = every.bias_only().take(rows)
+    assert torch.allclose(bias.products(bias), slow[rows, :, -1] @ slow[rows, :, -1].T)
 
 
 def rare(shard: Shard, count: int) -> Shard:

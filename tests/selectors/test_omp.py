@@ -11,6 +11,7 @@ from torch import Tensor
 
 from f2cto.randomness import generator
 from f2cto.selectors.omp import Pick, matching_pursuit
+from f2cto.selectors.vectors import Points
 
 quick = settings(max_examples=20, deadline=None)
 seeds = st.integers(0, 10**6)
@@ -22,7 +23,7 @@ def random(seed: int, *shape: int) -> Tensor:
 
 
 def pursue(atoms: Tensor, target: Tensor, count: int, pick: Pick = Pick.ALIGNED) -> tuple[list[int], Tensor]:
-    order, weights = matching_pursuit(atoms @ atoms.T, atoms @ target, count, pick=pick)
+    order, weights = matching_pursuit(Points(atoms), atoms @ target, count, pick=pick)
     return order.tolist(), weights
 
 
@@ -122,7 +123,7 @@ def test_nothing_helps() -> None:
 
 def test_a_ridge_shrinks() -> None:
     # min (2 x - 6)^2 + 2 x^2: 2 (2 x - 6) 2 + 4 x = 0, x = 2.
-    _, weights = matching_pursuit(torch.tensor([[4.0]]), torch.tensor([12.0]), 1, ridge=2.0)
+    _, weights = matching_pursuit(Points(torch.tensor([[2.0]]).double()), torch.tensor([12.0]), 1, ridge=2.0)
     assert weights.tolist() == [pytest.approx(2)]
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from f2cto.descent import gradient
 from f2cto.federation.in_process import InProcess
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings
+from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Weighting
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.running import run
 from f2cto.selectors.screening import Screening, narrowed, passed_on, passing
@@ -81,9 +82,15 @@ def mislabelled() -> tuple[Shard, torch.Tensor]:
     return replace(shard, x=x, y=torch.where(wrong, 1 - truth, truth)), wrong
 
 
-def test_weights_stand_still_while_it_listens_and_the_rejected_never_have_any() -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_weights_stand_still_while_it_listens_and_the_rejected_never_have_any(frozen: bool) -> None:  # noqa: FBT001
     shard, wrong = mislabelled()
-    settings = replace(SCREENED, screening=Screening(rounds=8, since=4, least=0.1), stopping=Stopping(iterations=20))
+    settings = replace(
+        SCREENED,
+        screening=Screening(rounds=8, since=4, least=0.1),
+        stopping=Stopping(iterations=20),
+        weighting=Weighting(frozen=frozen),
+    )
     method = made(settings)
     engine = InProcess(method.program(), [shard])
     seen: list[WorkerState] = []
@@ -104,6 +111,12 @@ def test_without_screening_wrong_labels_are_weighed_like_others() -> None:
     assert float(engine.states[0].at.alpha[wrong].sum()) > 0
 
 
+def counts(problem: RobustCoreset, shard: Shard) -> torch.Tensor:
+    """Which samples f1 depends on."""
+    w, none = shard.model.own(), torch.zeros_like(shard.x)
+    return gradient(lambda q: problem.f1(problem.every, q, w, none), none).any(dim=1)
+
+
 def test_f1_is_that_of_those_who_stay() -> None:
     (shard,) = federation(workers=1, count=20, size=4)
     stages, team = made(SCREENED).stages(), Team((shard,))
@@ -115,6 +128,10 @@ def test_f1_is_that_of_those_who_stay() -> None:
     for label in range(3):
         own = shard.y == label
         torch.testing.assert_close(after.every[own].sum(), before.every[own].sum())
+    stays = after.topk.blocks.groups < 3
+    assert not stays.all()
+    assert counts(before, shard).all()
+    assert torch.equal(counts(after, shard), stays)
 
 
 @pytest.mark.parametrize("choice", list(Choice))

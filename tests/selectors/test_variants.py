@@ -121,11 +121,15 @@ def test_the_letter_has_the_printed_equations() -> None:
 
 
 def test_the_letter_leaves_what_is_not_printed() -> None:
-    ours = replace(SETTINGS, weighting=replace(SETTINGS.weighting, topk=0.7, noise=0.2, draws=9))
+    ours = replace(
+        SETTINGS,
+        weighting=replace(SETTINGS.weighting, topk=0.7, noise=0.2, draws=9),
+        perturbation=Perturbation(eval_radius=0.03, train_radius=0.04),
+    )
     letter = literal(ours)
     assert letter.stopping == ours.stopping
     assert (letter.weighting.topk, letter.weighting.noise, letter.weighting.draws) == (0.7, 0.2, 9)
-    assert (letter.perturbation.eval_radius, letter.perturbation.train_radius) == (0.1, 0.1)
+    assert (letter.perturbation.eval_radius, letter.perturbation.train_radius) == (0.03, 0.04)
 
 
 def test_the_letter_does_not_diverge() -> None:

@@ -119,7 +119,6 @@ def expected(coreset: Coreset, site: Site) -> list[tuple[int, str, float]]:
     return [(int(rows[i]), site.schema.classes[int(y[i])], weight) for i, weight in pairs]
 
 
-@pytest.mark.federation  # it takes long
 @pytest.mark.parametrize("name", sorted({*METHODS} - {"f2cto-places"}))  # which no site runs
 def test_every_method_survives_a_restart_after_every_question(
     name: str, opened: Open, schema: Schema, folder: Path

@@ -41,6 +41,15 @@ def test_every_method_comes_back_from_its_text(name: str) -> None:
     assert (again.balance, again.seed, again.workers, again.size) == (settings.data.balance, 3, 5, 10)
 
 
+@pytest.mark.parametrize("name", ["easy", "f2cto", "ubv"])
+def test_the_radius_is_that_of_the_task(name: str) -> None:
+    settings = build(
+        RunSettings,
+        {"method": name, "evaluation": {"radius": 0.3}, "f2cto": {"perturbation": {"train_radius": 0.0}}},
+    )
+    assert job_of(settings, SCHEMA, "j1").radius == 0.3
+
+
 def test_master_and_sites_have_the_same(job: Job) -> None:
     """The method, the range and the initial parameters, bit by bit, whatever was drawn before at either."""
     one = prepared(job, SCHEMA)

@@ -85,6 +85,7 @@ def start(arguments: list[str], tmp_path: Path) -> Iterator[Callable[[], Process
             one.end(signal.SIGKILL)
 
 
+@pytest.mark.federation
 def test_a_life(start: Callable[[], Process], arguments: list[str], job: Job, schema: Schema, tmp_path: Path) -> None:
     """Started, asked, killed, started again, asked the same, led to the end, ended; as if nothing had happened."""
     (tmp_path / "own").mkdir()

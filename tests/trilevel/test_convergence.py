@@ -174,6 +174,18 @@ def test_the_gap_is_what_definition_1_says() -> None:
     assert ended.gaps == pytest.approx([float(sum(local) + shared)])
 
 
+@pytest.mark.parametrize("local_rounds", [1, 2, 4])
+def test_the_gap_is_that_of_one_step_however_many_lie_between_two_exchanges(local_rounds: int) -> None:
+    """Only w moves here, by I steps: its part of Definition 1 is their mean."""
+    known = interior(generator(1))
+    start, eta = known.start(generator(5)), known.settings.eta
+    settings = replace(known.settings, eta=StepSizes(0, 0, eta.w, 0, eta.w_hat))
+    ended = run(known.problems, start, settings, Stopping(iterations=local_rounds), local_rounds)
+    step = (start[0].w - ended.solution.w) / (local_rounds * eta.w)
+    assert ended.gaps == pytest.approx([float(step.square().sum())])
+    assert ended.gaps[0] > 1e-6
+
+
 def test_without_tolerance_a_run_takes_all_its_iterations() -> None:
     known = interior(generator(1))
     ended = run(known.problems, known.answer, known.settings, Stopping(iterations=3))

@@ -24,7 +24,7 @@ from f2cto.selectors.f2cto_settings import (
 )
 from f2cto.selectors.f2cto_stages import Team
 from f2cto.selectors.screening import Screening
-from f2cto.trilevel.coreset import RobustCoreset
+from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from f2cto.trilevel.slopes import Readable
@@ -37,13 +37,14 @@ def shards() -> list[Shard]:
     return [replace(shard, x=shard.x.double()) for shard in small]
 
 
-def final_states(method: F2cto, *, readable: bool, chunk: int = 0, keeps_graphs: bool = True) -> list[WorkerState]:
+def final_states(method: F2cto, *, readable: bool, **changes: object) -> list[WorkerState]:
+    """What a run of Algorithm 1 ends with; `changes` are to the problem, which is not cut in parts otherwise."""
     stages = method.stages()
 
     def stage(team: Team, t: int, heard: Heard) -> Stage:
         made = stages(team, t, heard)
         assert isinstance(made.problem, RobustCoreset)
-        problem = replace(made.problem, chunk=chunk, keeps_graphs=keeps_graphs)
+        problem = replace(made.problem, **{"chunk": 0, **changes})  # type: ignore[arg-type]
         return replace(made, problem=Readable(problem) if readable else problem)
 
     teams = [Team((shard,)) for shard in shards()]
@@ -96,6 +97,33 @@ def test_fast_is_readable(values: tuple[Form, StepRule, Start, float, tuple[int,
     same(final_states(method, readable=True), final_states(method, readable=False))
 
 
+HAT_STEPS = [1, 2, 4, 8, 10]
+
+
+def with_hat_steps(hat_steps: int) -> F2cto:
+    return F2cto(F2ctoSettings(proxy=Proxy(hat_steps=hat_steps), stopping=Stopping(iterations=12)), radius=9.0)
+
+
+@pytest.mark.parametrize("hat_steps", HAT_STEPS)
+def test_fast_is_readable_for_every_number_of_steps_of_w_hat(hat_steps: int) -> None:
+    method = with_hat_steps(hat_steps)
+    same(final_states(method, readable=True), final_states(method, readable=False))
+
+
+@pytest.mark.parametrize("hat_steps", HAT_STEPS)
+def test_what_else_is_in_memory_changes_no_bit(hat_steps: int) -> None:
+    """Tensors that nobody asked for take the places in memory, hence the ids, of those that are no longer needed."""
+    method, evaluate, held = with_hat_steps(hat_steps), shards()[0].model.evaluate, list[Tensor]()
+
+    def crowded(w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        held.extend(torch.zeros(3) for _ in range(7))
+        return evaluate(w, x, y)
+
+    alone, beside = (final_states(method, readable=False, evaluate=e) for e in (evaluate, crowded))
+    for a, b in zip(alone, beside, strict=True):
+        assert all(map(torch.equal, tensors(a), tensors(b)))
+
+
 def test_no_third_level() -> None:
     settings = F2ctoSettings(perturbation=Perturbation(train_radius=0.0), stopping=Stopping(iterations=20))
     method = F2cto(settings, radius=9.0)
@@ -141,6 +169,18 @@ def test_topk_by_one_sort(classwise: bool) -> None:  # noqa: FBT001
     torch.testing.assert_close(problem.topk.value(alpha.detach()), value.detach(), rtol=1e-12, atol=0)
     (slope,) = torch.autograd.grad(value, alpha)
     torch.testing.assert_close(problem.topk.inclusion(alpha.detach()), slope, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("sizes", [[2, 5, 0, 1], [3, 3, 3, 3], [1, 0, 0, 4]])
+def test_topk_by_one_sort_where_blocks_have_unequal_places(sizes: list[int]) -> None:
+    groups = torch.arange(24) % 4
+    noise = 0.1 * torch.randn(7, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    topk = TopK(0.3, Blocks(groups, torch.tensor(sizes)), lambda: noise)
+    alpha = torch.rand(24, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    value = topk(alpha)
+    (slope,) = torch.autograd.grad(value, alpha)
+    torch.testing.assert_close(topk.value(alpha.detach()), value.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(topk.inclusion(alpha.detach()), slope, rtol=1e-12, atol=1e-15)
 
 
 def test_passes_are_counted_as_the_equations_need_them() -> None:

@@ -62,7 +62,7 @@ def test_the_coresets_are_the_same() -> None:
 def test_messages_are_halved_and_w_hat_is_spared_where_it_restarts() -> None:
     d = federation()[0].model.size
     (_, two), (_, one) = apart(TWO, federation()), apart(replace(TWO, sharing=ONE), federation())
-    workers = two.workers
+    workers = two.traffic.workers
     assert two.traffic.down.messages == 2 * 11 * workers
     assert one.traffic.down.messages == 11 * workers
     assert two.traffic.floats_per_worker == 4 * d * 11
@@ -74,7 +74,7 @@ def test_messages_are_halved_and_w_hat_is_spared_where_it_restarts() -> None:
 def test_local_rounds_divide_the_messages() -> None:
     settings = replace(TWO, sharing=ONE, local_rounds=5, stopping=Stopping(iterations=20))
     solution, engine = apart(settings, federation())
-    assert engine.traffic.down.messages == 4 * engine.workers
+    assert engine.traffic.down.messages == 4 * engine.traffic.workers
     assert solution.history[-1].iteration == 20
     assert bool(torch.isfinite(solution.w).all())
 

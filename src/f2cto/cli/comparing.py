@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from f2cto.cli.processes import executor, stages
-from f2cto.config import SettingsError, assignment, build, merged, plain
+from f2cto.config import SettingsError, assignments, build, merged, plain
 from f2cto.presets import read_preset
 
 if TYPE_CHECKING:
@@ -75,15 +75,13 @@ def run(chosen: argparse.Namespace) -> int:
         msg = f"--seeds and --jobs must be at least 1, --first-seed at least 0; got {chosen.seeds}, {chosen.jobs} and "
         msg += f"{chosen.first_seed}."
         raise SettingsError(msg)
-    values = read_preset(chosen.preset)
-    for text in chosen.set:
-        values = merged(values, assignment(text))
-    settings, data = build(RunSettings, values), data_folder(chosen.data_dir)
+    said = assignments(chosen.set)
+    settings, data = build(RunSettings, merged(read_preset(chosen.preset), said)), data_folder(chosen.data_dir)
     tasks = stream(settings, chosen.first_seed, data)
     labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method(tasks)))
     check(labels, tasks)
     for label in labels:
-        contender(label, settings)
+        contender(label, settings, said)
     folder = ComparisonFolder(chosen.out)
     folder.claim(plain(settings), plain(RunSettings()))
     expected = len(tasks) * attacks(tasks)
@@ -187,11 +185,13 @@ def _tried(job: Job) -> list[Row] | str:
 
 
 def radii(settings: RunSettings) -> str:
-    """The radii of the attacks, which need not be the same."""
+    """The radii of the attacks, which need not be the same; that of choosing where it is another."""
     judged = settings.evaluation
     found = {"PGD": judged.radius, "FGSM": judged.fgsm_radius or judged.radius}
     if judged.auto_samples:
         found["AutoAttack"] = judged.auto_radius or judged.radius
+    if settings.radius != judged.radius:
+        found["while choosing"] = settings.radius
     return ", ".join(f"{name} {radius:.4g} ({255 * radius:.3g}/255)" for name, radius in found.items())
 
 

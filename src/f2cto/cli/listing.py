@@ -61,7 +61,7 @@ def listed() -> dict[str, list[dict[str, Any]]]:
     """Methods, presets and data sets, as rows."""
     # Imported here because torch takes seconds, and `f2cto --help` needs none of it.
     from f2cto.data.sources import SOURCES  # noqa: PLC0415
-    from f2cto.presets import preset_names  # noqa: PLC0415
+    from f2cto.presets import preset_names, preset_version  # noqa: PLC0415
     from f2cto.selectors.catalogue import METHODS  # noqa: PLC0415
 
     return {
@@ -69,7 +69,10 @@ def listed() -> dict[str, list[dict[str, Any]]]:
             {"name": name, "about": method.about, "reference": method.reference, "levels": method.levels}
             for name, method in METHODS.items()
         ],
-        "presets": [{"name": name, "about": "settings for `f2cto select --preset`"} for name in preset_names()],
+        "presets": [
+            {"name": name, "about": f"settings for `f2cto select --preset`, version {preset_version(name)}"}
+            for name in preset_names()
+        ],
         "data": [{"name": name, "about": source.about} for name, source in SOURCES.items()],
     }
 
@@ -90,7 +93,10 @@ order     the highest derivative of the model that was taken
 federated whether master and workers talk more than once
 passes    through the model per iteration, in units of all samples: forward, backward, backward through a backward pass
 outside   the same, once, before the first iteration and after the last
-floats    per iteration and worker, both ways, in units of the model's parameters d"""
+floats    per iteration and worker, both ways, in units of the model's parameters d; without what comes after the last
+          iteration, such as reading the coreset
+
+Names and levels are the catalogue's; all else was measured."""
 
 
 def property_table(rows: list[Properties]) -> Table:

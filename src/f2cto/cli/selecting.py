@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from f2cto.cli import shard_files
-from f2cto.config import SettingsError, assignment, build, merged, nested, plain
+from f2cto.config import SettingsError, assignments, build, merged, nested, plain
 from f2cto.presets import read_preset
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def run(chosen: argparse.Namespace) -> int:
     from f2cto.run_settings import RunSettings  # noqa: PLC0415
 
     settings = build(RunSettings, requested(chosen))
+    settings.check_said(settings.method, assignments(chosen.set))
     if chosen.threads is not None and chosen.threads < 1:
         msg = f"--threads must be at least 1; got {chosen.threads}."
         raise SettingsError(msg)
@@ -148,9 +149,7 @@ def requested(chosen: argparse.Namespace) -> dict[str, Any]:
     }.items():
         if value is not None:
             values = merged(values, nested(path, value))
-    for text in chosen.set:
-        values = merged(values, assignment(text))
-    return values
+    return merged(values, assignments(chosen.set))
 
 
 def check_export(path: Path | None, settings: RunSettings) -> None:

@@ -108,7 +108,7 @@ def selected(paths: Sequence[str], s: RunSettings, on_round: object, threads: in
         seed=s.seed,
         method=s.method,
         valid=s.data.range,
-        radius=s.f2cto.perturbation.train_radius,
+        radius=s.radius,
         balance=s.data.balance,
         cluster=Cluster(s.federation.address, threads=threads, folder=s.federation.folder),
         faults=s.federation.faults,

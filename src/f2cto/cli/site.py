@@ -27,8 +27,10 @@ EXAMPLES = """examples:
   f2cto site --data photos/ --schema schema.json --number 2 --socket run/site.sock --folder site --most 0.1
   f2cto site --data site.npz --schema schema.json --number 1 --socket run/site.sock --folder site --allow class-sums
 
-The data never leave this process: it answers with the messages of the method, vectors as long as the model's
-parameters and a few numbers. What was selected is written to coreset.csv in --folder, in the file's own row numbers.
+Rows are never sent: the answers are the messages of the method, vectors as long as the model's parameters and a few
+numbers. They are not harmless: a master that chooses the parameters can compute samples from them. Where you do not
+trust it, ask for private jobs with --max-epsilon. What was selected is written to coreset.csv in --folder, in the
+file's own row numbers.
 Started again after it was stopped or killed, it goes on where it was. It ends by SIGTERM or Ctrl-C.
 """
 PATIENCE = 60.0  # seconds that a connection may take to send a request or to take its answer

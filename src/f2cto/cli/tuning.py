@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,21 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from f2cto.cli.comparing import attacks
-from f2cto.cli.tuning_files import TuningFolder, own_part, save
+from f2cto.cli.tuning_files import TuningFolder, check_target, own_part, save
 from f2cto.cli.tuning_trials import Plan, finished
-from f2cto.config import SettingsError, assignment, build, flat, merged, plain, read_toml
-from f2cto.presets import preset_file, read_preset, tuned_file
+from f2cto.config import SettingsError, assignments, build, flat, merged, plain
+from f2cto.presets import read_preset
 
 if TYPE_CHECKING:
     from f2cto.tuning import Trial
 
 EXAMPLES = """examples:
   f2cto tune --preset digits --method f2cto --trials 20 --seeds 3
-  f2cto tune --preset mnist-rehearsal --method gcfl --trials 20 --minutes 30 --jobs 2 --data-dir data --save
+  f2cto tune --preset mnist-rehearsal --method gcfl --trials 20 --minutes 30 --jobs 2 --data-dir data --save mine.toml
 
 A search that was interrupted goes on where it stopped: give the same command again. The first trial is what is set now.
-With --save the best settings are written beside the preset, and from then on are part of it.
+--save writes the preset with the best settings to a file of your own, for `--preset FILE`. To put several methods into
+one file, tune the next one with `--preset FILE --save FILE`.
 """
 
 
@@ -52,7 +52,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
     parser.add_argument("--data-dir", type=Path, help="the folder with the named data sets; see `f2cto data`")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, e.g. workers=3")
     parser.add_argument("--out", type=Path, help="folder for trials.jsonl (default: runs/tune/PRESET-METHOD)")
-    parser.add_argument("--save", action="store_true", help="write the best settings beside the preset")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the preset with the best settings to FILE")
     parser.add_argument("--quiet", action="store_true", help="show no progress and no table")
     parser.set_defaults(run=run)
 
@@ -91,15 +91,12 @@ def check(chosen: argparse.Namespace) -> None:
         from f2cto.tuning_tpe import library  # noqa: PLC0415
 
         library()
-    if not chosen.save:
+    if chosen.save is None:
         return
     if shares_settings(chosen.method) and chosen.method != "f2cto":
         msg = f"`{chosen.method}` has the settings of `f2cto`, whose they would be; tune that, or leave out --save."
         raise SettingsError(msg)
-    place = preset_file(chosen.preset).absolute().parent
-    if not os.access(place, os.W_OK):
-        msg = f"--save cannot write to {place}; copy the preset to a file of your own and give its path."
-        raise SettingsError(msg)
+    check_target(chosen.save, chosen.preset)
 
 
 def planned(chosen: argparse.Namespace) -> Plan:
@@ -110,6 +107,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
     from f2cto.tuning import Search, on_validation  # noqa: PLC0415
 
     settings = build(RunSettings, merged(read_preset(chosen.preset), given(chosen)))
+    settings.check_said(chosen.method, given(chosen))
     settings = on_validation(settings, chosen.objective)
     search = Search(settings, chosen.method, chosen.objective, chosen.first_seed, chosen.seeds)
     data = data_folder(chosen.data_dir)
@@ -120,16 +118,12 @@ def planned(chosen: argparse.Namespace) -> Plan:
 
 def given(chosen: argparse.Namespace) -> dict[str, Any]:
     """What --set says."""
-    values: dict[str, Any] = {}
-    for text in chosen.set:
-        values = merged(values, assignment(text))
-    return values
+    return assignments(chosen.set)
 
 
 def identity(plan: Plan, chosen: argparse.Namespace) -> dict[str, Any]:
     """All that scores and draws depend on; other methods' settings are left out, since they may be tuned meanwhile."""
     search, values = plan.search, plain(plan.search.settings)
-    radius = values["f2cto"]["perturbation"]["train_radius"]  # of the task: it serves all methods
     return {
         "preset": chosen.preset,
         "method": search.method,
@@ -138,7 +132,7 @@ def identity(plan: Plan, chosen: argparse.Namespace) -> dict[str, Any]:
         "seeds": search.seeds,
         "sampler": chosen.sampler,
         "jobs": plan.jobs if plan.estimated else 0,  # draws at random do not depend on it
-        "radius": radius,
+        "radius": search.settings.radius,
         "settings": {key: value for key, value in values.items() if key not in {"f2cto", "methods", "method"}},
         "set": flat(own_part(given(chosen), search.method)),
         "own": search.own(),
@@ -170,7 +164,7 @@ def conclude(chosen: argparse.Namespace, plan: Plan, trials: Sequence[Trial], co
     console.print(table(plan, trials, found))
     words = verdict(plan, trials, found)
     console.print(words, highlight=False, markup=False, soft_wrap=True)
-    if chosen.save:
+    if chosen.save is not None:
         console.print(f"Written to {saved(chosen, plan, found, words)}.", highlight=False, markup=False, soft_wrap=True)
     return 0
 
@@ -206,16 +200,15 @@ def verdict(plan: Plan, trials: Sequence[Trial], found: Trial) -> str:
 
 
 def saved(chosen: argparse.Namespace, plan: Plan, found: Trial, words: str) -> Path:
-    """Write the best settings beside the preset; gives the file."""
+    """Write the preset with the best settings to the file that was named; gives the file."""
     from f2cto.records import provenance  # noqa: PLC0415
     from f2cto.tuning import settled  # noqa: PLC0415
 
-    file, name = tuned_file(chosen.preset), chosen.method
-    former = read_toml(file) if file.exists() else {}
-    entry = merged(merged(own_part(former, name), own_part(given(chosen), name)), settled(plan.search, found))
+    values, name = read_preset(chosen.preset), chosen.method
+    entry = merged(merged(own_part(values, name), own_part(given(chosen), name)), settled(plan.search, found))
     origin = provenance(command_line(chosen))
-    save(file, name, entry, f"`{origin['command']}`, {origin['date']}, {words}.")
-    return file
+    save(chosen.save, values, (name, entry), f"`{origin['command']}`, {origin['date']}, {words}.")
+    return Path(chosen.save)
 
 
 def command_line(chosen: argparse.Namespace) -> list[str]:

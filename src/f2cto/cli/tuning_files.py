@@ -1,11 +1,10 @@
-"""What a search leaves behind: its trials as they come, and the settings it chose beside the preset."""
+"""What a search leaves behind: its trials as they come, and a preset with the settings it chose."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
     from f2cto.tuning import Trial
 
 TRIALS, SEARCH = "trials.jsonl", "search.toml"
-HEAD = "# Chosen on validation samples by the commands below, and read on top of the preset; written by `f2cto tune`.\n"
+HEAD = "# Written by `f2cto tune --save`: a preset with settings chosen on validation samples by the commands below.\n"
+
+Entry = tuple[str, Mapping[str, Any]]  # a method and its settings
 
 
 class TuningFolder:
@@ -65,26 +66,37 @@ class TuningFolder:
             os.fsync(file.fileno())
 
 
-def save(file: Path, name: str, entry: Mapping[str, Any], comment: str) -> None:
-    """Write a method's settings into a preset's file of tuned ones."""
+def check_target(file: Path, preset: str) -> None:
+    """Refuse a file that could not be written or read as a preset, or whose content would be lost."""
+    if file.suffix != ".toml":
+        msg = f"--save writes a preset, whose name ends with .toml; got {file}."
+        raise SettingsError(msg)
+    if not os.access(file.absolute().parent, os.W_OK):
+        msg = f"--save cannot write to {file.absolute().parent}; name a file in a folder of your own."
+        raise SettingsError(msg)
+    if file.exists() and not (file == Path(preset) and file.read_bytes().startswith(HEAD.encode())):
+        msg = f"{file} exists; name another file. Only one that `f2cto tune` saved may be both --preset and --save."
+        raise SettingsError(msg)
+
+
+def save(file: Path, values: Mapping[str, Any], entry: Entry, comment: str) -> None:
+    """Write a preset with a method's settings changed; what was tuned before keeps its comment."""
     former = file.read_text(encoding="utf-8") if file.exists() else ""
-    write_whole(file, tuned_text(former, name, entry, comment).encode())
+    write_whole(file, saved_text(values, former, entry, comment).encode())
 
 
-def tuned_text(former: str, name: str, entry: Mapping[str, Any], comment: str) -> str:
-    """The file with one entry put in or replaced; the others stay, each with its comment."""
-    values = tomllib.loads(former)
-    comments = dict(re.findall(r"^# ([\w+-]+): (.*)$", former, re.MULTILINE))
-    comments[name] = " ".join(comment.split())
-    methods, ours = values.pop("methods", {}), values.pop("f2cto", None)
-    if name == "f2cto":
-        ours = entry
-    else:
-        methods[name] = entry
-    parts = [] if ours is None else [_part(comments.get("f2cto"), "f2cto", {"f2cto": ours})]
-    parts += [_part(comments.get(key), key, {"methods": {key: own}}) for key, own in methods.items()]
-    rest = [tomli_w.dumps(values)] if values else []  # before all tables: keys after one would be its own
-    return "\n".join([HEAD, *rest, *parts])
+def saved_text(values: Mapping[str, Any], former: str, entry: Entry, comment: str) -> str:
+    """The preset with one entry put in or replaced, under its comment; `former` has the comments of the others."""
+    name, own = entry
+    lines = {of: line for line, of in re.findall(r"^(# ([\w+-]+): .*\n)", former, re.MULTILINE)}
+    lines[name] = f"# {name}: {' '.join(comment.split())}\n"
+    rest = {key: value for key, value in values.items() if key not in {"f2cto", "methods"}}
+    ours = own if name == "f2cto" else values.get("f2cto")
+    methods = {**values.get("methods", {}), **({} if name == "f2cto" else {name: own})}
+    parts = [tomli_w.dumps(rest)] if rest else []  # before all tables: keys after one would be its own
+    parts += [] if ours is None else [lines.get("f2cto", "") + tomli_w.dumps({"f2cto": ours})]
+    parts += [lines.get(key, "") + tomli_w.dumps({"methods": {key: value}}) for key, value in methods.items()]
+    return "\n".join([HEAD, *parts])
 
 
 def own_part(values: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -92,10 +104,6 @@ def own_part(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     from f2cto.tuning import shares_settings  # noqa: PLC0415
 
     return dict(values.get("f2cto", {}) if shares_settings(name) else values.get("methods", {}).get(name, {}))
-
-
-def _part(comment: str | None, name: str, values: Mapping[str, Any]) -> str:
-    return (f"# {name}: {comment}\n" if comment else "") + tomli_w.dumps(values)
 
 
 def _line(trial: Trial) -> str:

@@ -15,38 +15,19 @@ Shard = TypeVar("Shard")
 State = TypeVar("State")
 
 
-class InProcess(Generic[Shard, State]):
-    """Runs a program at every shard, one after the other; carrier and engine at once.
+class Workers(Generic[Shard, State]):
+    """A carrier: runs a program at every shard, one after the other."""
 
-    `states` are the workers' own. A master in this process may look at them at the end because here the user owns all
-    the data; nothing that runs during the method does.
-    """
-
-    def __init__(self, program: Program[Shard, State], shards: Sequence[Shard], faults: Faults | None = None) -> None:
+    def __init__(self, program: Program[Shard, State], shards: Sequence[Shard]) -> None:
         """Start one worker per shard."""
         self._program, self._shards = program, tuple(shards)
         self.states: list[State] = [program.start(shard) for shard in self._shards]
         self._last: dict[int, tuple[int, Message]] = {}  # each worker's last answer, and to which question
-        self._exchange = Exchange(self, faults or Faults(), getattr(program, "entries", ()))
 
     @property
     def workers(self) -> int:
         """How many there are."""
         return len(self._shards)
-
-    @property
-    def exchange(self) -> Exchange:
-        """The engine, with its account of who was missing."""
-        return self._exchange
-
-    @property
-    def traffic(self) -> Traffic:
-        """What was exchanged so far."""
-        return self._exchange.traffic
-
-    def ask(self, phase: str, message: Message) -> list[Message]:
-        """Put a message to every worker; one reply each, in the workers' order."""
-        return self._exchange.ask(phase, message)
 
     def carry(self, call: Call, to: Sequence[int]) -> Answers:
         """Put a question to some workers."""
@@ -62,3 +43,31 @@ class InProcess(Generic[Shard, State]):
             return error
         self.states[worker], self._last[worker] = state, (call.serial, reply)
         return reply
+
+
+class InProcess(Generic[Shard, State]):
+    """An engine over workers in this process.
+
+    It holds its workers and the exchange with them, and neither holds it: with the engine the data are let go.
+    `states` are the workers' own. A master in this process may look at them at the end because here the user owns all
+    the data; nothing that runs during the method does.
+    """
+
+    def __init__(self, program: Program[Shard, State], shards: Sequence[Shard], faults: Faults | None = None) -> None:
+        """Start one worker per shard."""
+        self._workers = Workers(program, shards)
+        self.exchange = Exchange(self._workers, faults or Faults(), getattr(program, "entries", ()))
+
+    @property
+    def states(self) -> list[State]:
+        """What each worker holds."""
+        return self._workers.states
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was exchanged so far."""
+        return self.exchange.traffic
+
+    def ask(self, phase: str, message: Message) -> list[Message]:
+        """Put a message to every worker; one reply each, in the workers' order."""
+        return self.exchange.ask(phase, message)

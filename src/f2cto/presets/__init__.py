@@ -1,49 +1,43 @@
 """Named settings: one TOML file each, read from the installed package.
 
-What `f2cto tune --save` chose for a preset stands beside it in a file of its own, `NAME.tuned.toml`, read on top of it.
-A preset may begin with `like = "NAME"`: it is then that preset, as it was tuned, but for what it says itself.
+A preset has a version: the same name and version are the same settings on every machine, and `NAME@VERSION` is refused
+where the package has another. With `like = "NAME@VERSION"` a preset is that one but for what it says itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from f2cto.config import SettingsError, merged, read_toml
 
-TUNED = ".tuned.toml"
-LIKE = "like"
+LIKE, VERSION = "like", "version"
+SUFFIX = ".toml"
 
 
 def preset_names() -> list[str]:
     """The presets that come with the package."""
-    return presets_among(f.name for f in files(__name__).iterdir())
-
-
-def presets_among(names: Iterable[str]) -> list[str]:
-    """The presets among files; what was tuned is a part of one."""
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and not name.endswith(TUNED))
+    return sorted(f.name.removesuffix(SUFFIX) for f in files(__name__).iterdir() if f.name.endswith(SUFFIX))
 
 
 def preset_file(name: str) -> Path:
     """Where a preset stands, or the settings file that a path names."""
-    if name.endswith(".toml"):
+    if name.endswith(SUFFIX):
         return Path(name)
     if name not in preset_names():
         msg = f"There is no preset `{name}`; there are {', '.join(preset_names())}, or give the path of a .toml file."
         raise SettingsError(msg)
-    return Path(str(files(__name__) / f"{name}.toml"))
+    return Path(str(files(__name__) / f"{name}{SUFFIX}"))
 
 
-def tuned_file(name: str) -> Path:
-    """Where the settings chosen for a preset stand, if there are any."""
-    return preset_file(name).with_suffix(TUNED)
+def preset_version(name: str) -> int:
+    """The version of a preset of the package."""
+    return int(read_toml(preset_file(name))[VERSION])
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """A preset by name, or any settings file by its path (such as a former run's `settings.toml`), as it was tuned."""
+    """The settings of a preset by name, or of a settings file by its path (such as a former run's `settings.toml`)."""
     return _read(name, ())
 
 
@@ -52,8 +46,17 @@ def _read(name: str, followers: tuple[str, ...]) -> dict[str, Any]:
     if name in followers:
         msg = f"Presets are like each other in a circle: {' -> '.join((*followers, name))}. Break it at one of them."
         raise SettingsError(msg)
-    values, tuned = read_toml(preset_file(name)), tuned_file(name)
+    values = _versioned(name)
     model = values.pop(LIKE, None)
-    if model is not None:
-        values = merged(_read(str(model), (*followers, name)), values)
-    return merged(values, read_toml(tuned)) if tuned.exists() else values
+    return values if model is None else merged(_read(str(model), (*followers, name)), values)
+
+
+def _versioned(name: str) -> dict[str, Any]:
+    """What one file says, if it is of the version that was asked for."""
+    plain, _, wanted = (name, "", "") if name.endswith(SUFFIX) else name.partition("@")
+    values = read_toml(preset_file(plain))
+    version = values.pop(VERSION, None)
+    if wanted and wanted != str(version):
+        msg = f"This package has preset `{plain}` in version {version}, not {wanted}; ask for `{plain}@{version}`, or "
+        raise SettingsError(msg + f"install the package that has version {wanted}.")
+    return values

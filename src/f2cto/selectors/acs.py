@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
+import torch
 from torch import Generator, Tensor
 
 from f2cto.selectors.attacked import attacked
 from f2cto.selectors.base import Coreset, Given, Selector, Shard
 from f2cto.selectors.by_class import Picks, class_by_class
-from f2cto.selectors.coverage import cluster_sizes, facility_location, similarities, squared_distances
+from f2cto.selectors.coverage import cluster_sizes, facility_location
 from f2cto.selectors.last_layer import LastLayer, last_layer
 from f2cto.selectors.lifted import Lifted, Pretraining
 from f2cto.selectors.omp import matching_pursuit
@@ -57,18 +58,18 @@ def make(settings: AcsSettings, given: Given) -> Selector:
 def _choose(settings: AcsSettings, given: Given, shard: Shard, w: Tensor, rng: Generator) -> Coreset:
     gradients = last_layer(shard.model, w, attacked(shard, w, given, settings.attack_steps, rng), shard.y)
     if settings.variant is Variant.CRAIG:
-        return class_by_class(shard, partial(craig, gradients.bias_only()))
+        return class_by_class(shard, partial(craig, gradients.bias_only(), rng))
     return class_by_class(shard, partial(gradmatch, gradients.own_row(shard.y), ridge=settings.ridge))
 
 
 def gradmatch(gradients: LastLayer, rows: Tensor, count: int, *, ridge: float = 0.0) -> Picks:
     """The samples, and weights, whose gradients add up to the sum over all rows."""
-    gram = gradients.gram(rows)
-    return matching_pursuit(gram, gram.sum(dim=1), count, ridge=ridge)
+    atoms = gradients.take(rows)
+    return matching_pursuit(atoms, atoms.along(torch.ones_like(atoms.squares())), count, ridge=ridge)
 
 
-def craig(gradients: LastLayer, rows: Tensor, count: int) -> Picks:
+def craig(gradients: LastLayer, rng: Generator, rows: Tensor, count: int) -> Picks:
     """The samples whose gradients are near all others', weighted by how many they stand for."""
-    similarity = similarities(squared_distances(gradients.gram(rows)))
-    chosen = facility_location(similarity, count)
-    return chosen, cluster_sizes(similarity, chosen)
+    atoms = gradients.take(rows)
+    chosen = facility_location(atoms, count, rng, squared=True)
+    return chosen, cluster_sizes(atoms, chosen)

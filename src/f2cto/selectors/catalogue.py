@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from f2cto.config import SettingsError, build
+from f2cto.config import SettingsError, build, flat, plain
 from f2cto.selectors import acs, bcsr, easy, facility, fedcs, gcfl, greedy, herding, kcenter, variants
 from f2cto.selectors.acs import AcsSettings
 from f2cto.selectors.adbo import AdboSettings, adbo
@@ -45,19 +46,24 @@ class Method:
     levels: int  # of the optimisation problem it solves; 0: it optimises nothing
     settings: type[Any]  # a dataclass
     make: Callable[[Any, Given], Selector]  # from such settings
+    change: Callable[[Any], Any] = lambda settings: settings  # what a variant sets, whatever the settings say
 
 
 def _f2cto(change: Callable[[F2ctoSettings], F2ctoSettings], settings: F2ctoSettings, given: Given) -> F2cto:
+    changed = _changed(change, settings)
+    return F2cto(changed, parameter_radius(changed, given.w), given.valid, given.radius)
+
+
+def _changed(change: Callable[[F2ctoSettings], F2ctoSettings], settings: F2ctoSettings) -> F2ctoSettings:
     try:
-        changed = change(settings)
+        return change(settings)
     except ValueError as error:  # settings that are sound, but not with what the variant changes
         raise SettingsError(str(error)) from error
-    return F2cto(changed, parameter_radius(changed, given.w), given.valid)
 
 
 def _variant(about: str, change: Callable[[F2ctoSettings], F2ctoSettings] = lambda settings: settings) -> Method:
     reference = "Jiao et al., First-order Constrained Trilevel Optimization Over Distributed Networks (the paper)"
-    return Method(about, reference, 3, F2ctoSettings, partial(_f2cto, change))
+    return Method(about, reference, 3, F2ctoSettings, partial(_f2cto, change), change)
 
 
 OURS = {
@@ -130,11 +136,22 @@ def make_selector(name: str, settings: object, given: Given) -> Selector:
     """A method by name, ready to run; settings are its own, or a mapping of what differs from the defaults."""
     found = method(name)
     if isinstance(settings, Mapping):
-        settings = build(found.settings, settings)
+        said, settings = settings, build(found.settings, settings)
+        check_said(name, said, settings)
     if not isinstance(settings, found.settings):
         msg = f"`{name}` takes settings of type {found.settings.__name__} or a mapping; got {type(settings).__name__}."
         raise SettingsError(msg)
     return found.make(settings, given)
+
+
+def check_said(name: str, said: Mapping[str, Any], settings: object) -> None:
+    """Refuse what a user says of a method if its variant would override it; `settings` hold what was said."""
+    asked, used = (flat(plain(s)) for s in (settings, _changed(method(name).change, settings)))  # type: ignore[arg-type]
+    lost = [key for key in flat(said) if asked.get(key) != used.get(key)]
+    if lost:
+        stands, got = (", ".join(f"`{key}` = {json.dumps(of[key])}" for key in lost) for of in (used, asked))
+        msg = f"`{name}` stands for {stands}; got {got}: leave out the method, or what it would override."
+        raise SettingsError(msg)
 
 
 def parameter_radius(settings: F2ctoSettings, w: Tensor) -> float:

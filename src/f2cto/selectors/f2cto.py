@@ -38,16 +38,19 @@ class F2cto:
         settings: what the method can be told.
         radius: the bound on the norm of the proxy's parameters.
         valid: the range perturbed samples stay in.
+        attack_radius: how far attacks move a feature, where the settings do not say so themselves.
 
     """
 
     settings: F2ctoSettings
     radius: float
     valid: Range = field(default_factory=Range)
+    attack_radius: float = 0.1
 
     def stages(self) -> Stages:
         """What a worker faces, iteration by iteration."""
-        return Stages(self.settings, self.radius, self.valid)
+        attacks = self.settings.perturbation.within(self.attack_radius)
+        return Stages(replace(self.settings, perturbation=attacks), self.radius, self.valid)
 
     def program(self) -> CoresetProgram | PrivateProgram:
         """What runs at each worker."""
@@ -88,11 +91,12 @@ class F2cto:
         """The largest weights of each block, or those who stand for the weighted samples of their class."""
         alpha = state.at.alpha if self.settings.choice is Choice.TOP else state.mean_alpha
         groups = self.stages().field(Team((shard,)), state.heard).blocks.groups
+        sizes = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
         if self.settings.choice is Choice.GREEDY:
-            order = greedy_match(shard, state.at.w, state.refined.p_star, alpha)
+            stays, most = groups < len(sizes), int(sizes.max())
+            order = greedy_match(shard, state.at.w, state.refined.p_star, alpha, stays, most)
         else:
             order = in_order_taken(alpha, state.taken)
-        sizes = blocks_of(shard, classwise=self.settings.weighting.classwise).sizes
         picks = [order[groups[order] == b][:size] for b, size in enumerate(sizes.tolist())]
         indices = in_turn(picks, shard.worker)
         if self.settings.reads_places:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from f2cto.hardware import Precision
@@ -97,8 +97,8 @@ class Proxy:
 class Perturbation:
     """Levels 2 and 3: the attacks on the proxy model."""
 
-    eval_radius: float = 0.1
-    train_radius: float = 0.1  # 0: no third level (the upper-bilevel variant)
+    eval_radius: float = -1.0  # below 0: that of the task
+    train_radius: float = -1.0  # the same; 0: no third level (the upper-bilevel variant)
     steps: int = 3
     step: float = 0.0  # 0: 2.5 radii over all steps
     rule: StepRule = StepRule.SIGN
@@ -109,8 +109,8 @@ class Perturbation:
 
     def __post_init__(self) -> None:
         """Refuse impossible attacks and warn of those that cannot reach the border of their ball."""
-        if min(self.eval_radius, self.train_radius, self.step, self.steps, self.ramp) < 0:
-            msg = "Radii, steps, step and ramp of the perturbations must be >= 0."
+        if min(self.step, self.steps, self.ramp) < 0:
+            msg = "Steps, step and ramp of the perturbations must be >= 0."
             raise ValueError(msg)
         widest = max(self.eval_radius, self.train_radius)
         fresh = self.start is Start.ZERO
@@ -120,6 +120,12 @@ class Perturbation:
                 f"of the radius {widest:g}; the attacks of levels 2 and 3 are weaker than the ball allows.",
                 stacklevel=2,
             )
+
+    def within(self, radius: float) -> Perturbation:
+        """The same with the task's radius where none is set."""
+        own = (self.eval_radius, self.train_radius)
+        eval_radius, train_radius = (r if r >= 0 else radius for r in own)
+        return replace(self, eval_radius=eval_radius, train_radius=train_radius) if min(own) < 0 else self
 
     @property
     def one_problem(self) -> bool:

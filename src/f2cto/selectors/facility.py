@@ -7,12 +7,13 @@ that each kept one stands for.
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Generator
 
 from f2cto.selectors.base import Given, Selector
 from f2cto.selectors.by_class import Picks
-from f2cto.selectors.coverage import cluster_sizes, facility_location, similarities, squared_distances
+from f2cto.selectors.coverage import cluster_sizes, facility_location
 from f2cto.selectors.spaces import CoverSettings, covering
+from f2cto.selectors.vectors import Vectors
 
 
 def make(settings: CoverSettings, given: Given) -> Selector:
@@ -20,7 +21,6 @@ def make(settings: CoverSettings, given: Given) -> Selector:
     return covering(_pick, settings, given)
 
 
-def _pick(gram: Tensor, count: int) -> Picks:
-    similarity = similarities(squared_distances(gram).sqrt())
-    chosen = facility_location(similarity, count)
-    return chosen, cluster_sizes(similarity, chosen)
+def _pick(points: Vectors, count: int, rng: Generator) -> Picks:
+    chosen = facility_location(points, count, rng)
+    return chosen, cluster_sizes(points, chosen)

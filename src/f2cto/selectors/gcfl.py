@@ -79,9 +79,8 @@ def _choose(settings: GcflSettings, pooled: Message, shard: Shard, w: Tensor, rn
 
     def pick(rows: Tensor, count: int) -> Picks:
         label = int(shard.y[rows[0]])
-        target = targets[label][None] if counts[label] > 0 else own.total(rows) / len(rows)
-        return matching_pursuit(
-            own.gram(rows), own.along(rows, target), count, ridge=settings.ridge, pick=settings.pick
-        )
+        atoms, even = own.take(rows), own.residual.new_full((len(rows),), 1 / len(rows))
+        target = targets[label][None] if counts[label] > 0 else atoms.total(even)
+        return matching_pursuit(atoms, atoms.towards(target), count, ridge=settings.ridge, pick=settings.pick)
 
     return class_by_class(shard, pick)

@@ -7,12 +7,13 @@ scales them to norm one.
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Generator
 
 from f2cto.selectors.base import Given, Selector
 from f2cto.selectors.by_class import Picks, alike
 from f2cto.selectors.coverage import herd
 from f2cto.selectors.spaces import CoverSettings, covering
+from f2cto.selectors.vectors import Vectors
 
 
 def make(settings: CoverSettings, given: Given) -> Selector:
@@ -20,5 +21,5 @@ def make(settings: CoverSettings, given: Given) -> Selector:
     return covering(_pick, settings, given)
 
 
-def _pick(gram: Tensor, count: int) -> Picks:
-    return alike(herd(gram, count))
+def _pick(points: Vectors, count: int, rng: Generator) -> Picks:  # noqa: ARG001  (nothing is drawn)
+    return alike(herd(points, count))

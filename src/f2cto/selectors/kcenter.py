@@ -6,12 +6,13 @@ sets: Sener, Savarese: Active Learning for Convolutional Neural Networks: A Core
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Generator
 
 from f2cto.selectors.base import Given, Selector
 from f2cto.selectors.by_class import Picks, alike
-from f2cto.selectors.coverage import k_center, squared_distances
+from f2cto.selectors.coverage import k_center
 from f2cto.selectors.spaces import CoverSettings, covering
+from f2cto.selectors.vectors import Vectors
 
 
 def make(settings: CoverSettings, given: Given) -> Selector:
@@ -19,5 +20,5 @@ def make(settings: CoverSettings, given: Given) -> Selector:
     return covering(_pick, settings, given)
 
 
-def _pick(gram: Tensor, count: int) -> Picks:
-    return alike(k_center(squared_distances(gram).sqrt(), count))
+def _pick(points: Vectors, count: int, rng: Generator) -> Picks:
+    return alike(k_center(points, count, rng))

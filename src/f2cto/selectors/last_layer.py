@@ -21,18 +21,33 @@ class LastLayer:
     residual: Tensor  # (M, outputs)
     inputs: Tensor  # (M, width + 1)
 
-    def gram(self, rows: Tensor) -> Tensor:
-        """The inner products of the gradients of some samples.  (len(rows), len(rows))."""
-        residual, inputs = self.residual[rows], self.inputs[rows]
-        return (residual @ residual.T) * (inputs @ inputs.T)
+    def __len__(self) -> int:
+        """M."""
+        return len(self.residual)
 
-    def along(self, rows: Tensor, direction: Tensor) -> Tensor:
-        """The inner products of the gradients of some samples with one (outputs, width + 1).  (len(rows),)."""
-        return ((self.residual[rows] @ direction) * self.inputs[rows]).sum(dim=1)
+    def take(self, rows: Tensor) -> LastLayer:
+        """The gradients of some samples."""
+        return replace(self, residual=self.residual[rows], inputs=self.inputs[rows])
 
-    def total(self, rows: Tensor) -> Tensor:
-        """The sum of the gradients of some samples.  (outputs, width + 1)."""
-        return self.residual[rows].T @ self.inputs[rows]
+    def products(self, others: LastLayer) -> Tensor:
+        """The inner product of each gradient with each of the others.  (M, others)."""
+        return (self.residual @ others.residual.T) * (self.inputs @ others.inputs.T)
+
+    def squares(self) -> Tensor:
+        """Their squared norms.  (M,)."""
+        return self.residual.square().sum(dim=1) * self.inputs.square().sum(dim=1)
+
+    def along(self, weights: Tensor) -> Tensor:
+        """The inner product of each gradient with their weighted sum.  (M,)."""
+        return self.towards(self.total(weights))
+
+    def towards(self, direction: Tensor) -> Tensor:
+        """The inner product of each gradient with one (outputs, width + 1).  (M,)."""
+        return ((self.residual @ direction) * self.inputs).sum(dim=1)
+
+    def total(self, weights: Tensor) -> Tensor:
+        """The weighted sum of the gradients.  (outputs, width + 1)."""
+        return (self.residual * weights[:, None]).T @ self.inputs
 
     def own_row(self, y: Tensor) -> LastLayer:
         """Only what belongs to the output of the sample's own class."""

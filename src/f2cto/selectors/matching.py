@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
 from f2cto.models import FlatModel
+from f2cto.selectors.layerwise import Formed, Gradients, by_layer
 from f2cto.selectors.quotas import Balance, dealt
 
 EMPTY = -1  # a place that nobody has been picked for: it stands for a mean of all candidates
@@ -60,19 +61,37 @@ def gradient_gram(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
     Gradients of a block of samples are held at a time, twice: where not all fit, some are computed more than once.
     """
-    size = max(1, BLOCK_BYTES // (w.numel() * w.element_size()))
+    activations = model.pass_bytes(x[:1]) if model.convolves and len(x) else 0  # of other layers they are fewer than w
+    size = max(1, BLOCK_BYTES // max(w.numel() * w.element_size(), activations))
     blocks = [slice(at, at + size) for at in range(0, len(y), size)]
     gram = x.new_zeros(len(y), len(y))
+    for i, rows in enumerate(blocks):
+        here = gradients(model, w, x[rows], y[rows])
+        for columns in blocks[i:]:
+            there = here if columns is rows else gradients(model, w, x[columns], y[columns])
+            block = products(here, there)
+            gram[rows, columns], gram[columns, rows] = block, block.T
+    return gram
+
+
+def gradients(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Sequence[Gradients]:
+    """The samples' gradients in w: by layer where layers say all, else one by one."""
+    layers = by_layer(model, w, x, y)
+    return [one_by_one(model, w, x, y)] if layers is None else layers
+
+
+def one_by_one(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Formed:
+    """The gradient of each sample's loss: the definition."""
     each: Callable[[Tensor, Tensor, Tensor], Tensor] = vmap(
         grad(lambda v, a, b: model.losses(v, a[None], b[None]).sum()), in_dims=(None, 0, 0)
     )
-    for i, rows in enumerate(blocks):
-        here = each(w, x[rows], y[rows])
-        for columns in blocks[i:]:
-            there = here if columns is rows else each(w, x[columns], y[columns])
-            gram[rows, columns] = here @ there.T
-            gram[columns, rows] = there @ here.T
-    return gram
+    return Formed(each(w, x, y))
+
+
+def products(some: Sequence[Gradients], others: Sequence[Gradients]) -> Tensor:
+    """The inner products of gradients, summed over the parts that they are in."""
+    first, *rest = (mine.with_(theirs) for mine, theirs in zip(some, others, strict=True))
+    return sum(rest, start=first)
 
 
 def parts_of(model: FlatModel, x: Tensor) -> int:

@@ -2,7 +2,7 @@
 
 Pati, Rezaiifar, Krishnaprasad: Orthogonal Matching Pursuit, 1993; Bruckstein, Elad, Zibulevsky: On the Uniqueness of
 Nonnegative Sparse Solutions to Underdetermined Systems of Equations, 2008; as used by Killamsetty et al.: GRAD-MATCH,
-ICML 2021. Atoms (the rows of A) and target t are known by their inner products only: gram = A A^T, wanted = A t.
+ICML 2021. Atoms (the rows of A) and target t are known by their inner products only: A A^T and wanted = A t.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import torch
 from torch import Tensor
+
+from f2cto.selectors.vectors import Vectors
 
 # A trace of ridge, relative to the atoms: with atoms that depend on each other, as doubles do, weights are unique too.
 TRACE = 1e-10
@@ -24,28 +26,28 @@ class Pick(StrEnum):
 
 
 def matching_pursuit(
-    gram: Tensor, wanted: Tensor, count: int, *, ridge: float = 0.0, pick: Pick = Pick.ALIGNED
+    atoms: Vectors, wanted: Tensor, count: int, *, ridge: float = 0.0, pick: Pick = Pick.ALIGNED
 ) -> tuple[Tensor, Tensor]:
     """`count` atoms in the order in which they were picked, and their weights x >= 0.
 
     After each pick all weights are fitted anew, min ||A_S^T x - t||^2 + ridge ||x||^2 over x >= 0. Where no atom helps
     any more the one that hurts least is taken, with weight 0.
     """
-    gram, wanted = gram.double(), wanted.double()
-    order: list[int] = []
+    squares, wanted = atoms.squares(), wanted.double()
+    order = torch.arange(0, device=wanted.device)
     weights = wanted.new_zeros(0)
     left = torch.ones_like(wanted, dtype=torch.bool)
-    ridge += TRACE * float(gram.diagonal().mean())
+    ridge += TRACE * float(squares.mean())
     for _ in range(count):
-        score = wanted - gram[:, order] @ weights
+        score = wanted - atoms.along(torch.zeros_like(wanted).index_put((order,), weights))
         if pick is Pick.NEAREST:
-            score = score - gram.diagonal() / 2
-        order.append(int(torch.where(left, score, -torch.inf).argmax()))
+            score = score - squares / 2
+        order = torch.cat([order, torch.where(left, score, -torch.inf).argmax()[None]])
         left[order[-1]] = False
-        chosen = gram[order][:, order]
+        chosen = (some := atoms.take(order)).products(some)
         chosen.diagonal().add_(ridge)
         weights = nonnegative(chosen, wanted[order], torch.cat([weights, weights.new_zeros(1)]))
-    return torch.tensor(order, device=gram.device), weights
+    return order, weights
 
 
 def nonnegative(gram: Tensor, wanted: Tensor, start: Tensor) -> Tensor:

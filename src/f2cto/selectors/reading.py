@@ -36,7 +36,7 @@ from f2cto.selectors.matching import EMPTY, gradient_gram, parts_of, refill, wei
 from f2cto.selectors.quotas import first_turn
 from f2cto.trilevel.coreset import Blocks
 from f2cto.trilevel.master import Master, mean_of
-from f2cto.trilevel.worker import WorkerState
+from f2cto.trilevel.worker import Missing, WorkerState
 
 READ = "read"
 OPENING = -1  # the phase in which nobody has a turn
@@ -104,15 +104,17 @@ class Reader:
         turn, w = Turn.of(message), message.vectors["w"]
         taken, told = torch.zeros_like(self.team.y), {"classes": float(max(self.groups))}
         if turn.phase == OPENING:
-            return replace(self.state, taken=taken), Message({"w_hat": w}, told)
-        taken = self.state.taken.clone() if len(self.state.taken) else taken
+            return replace(self.state, taken=taken, missing=Missing()), Message({"w_hat": w}, told)
+        before = self.state.taken if len(self.state.taken) else taken
+        taken = before.clone()
         for worker, block in self._blocks(turn.number):
             if phase_of(self.team.shards[worker], turn.number, self.groups[worker], self.reading.turns) == turn.phase:
                 self._fill(block, turn, taken, message)
         held = sum(int((taken[self.blocks.members(block)] > 0).sum()) for _, block in self._blocks(turn.number))
         told["empty"] = float(sum(int(self.blocks.sizes[block]) for _, block in self._blocks(turn.number)) - held)
-        left = w - self.reading.probe * self._missing(turn.number, taken, w)
-        return replace(self.state, taken=taken), Message({"w_hat": left}, told)
+        missing = self._missing(turn.number, before, taken, w)
+        state = replace(self.state, taken=taken, missing=Missing(turn.number, missing))
+        return state, Message({"w_hat": w - self.reading.probe * missing}, told)
 
     def _blocks(self, number: int) -> Iterator[tuple[int, int]]:
         """The workers that know of a class, and their blocks of it."""
@@ -122,15 +124,21 @@ class Reader:
                 yield worker, start + number
             start += groups
 
-    def _missing(self, number: int, taken: Tensor, w: Tensor) -> Tensor:
-        """The team's share of D_c."""
+    def _missing(self, number: int, before: Tensor, taken: Tensor, w: Tensor) -> Tensor:
+        """The team's share of D_c: what it was after the last turn, and what this one changed in it."""
+        last, missing = self.state.missing, self.state.missing.slope
+        if last.number != number or not len(missing):
+            before, missing = torch.zeros_like(taken), torch.zeros_like(w)
         members = [self.blocks.members(block) for _, block in self._blocks(number)]
-        if not members:
-            return torch.zeros_like(w)
-        rows, weights = torch.cat(members), torch.cat([self._left(m, taken[m]) for m in members])
+        changed = [m for m in members if not torch.equal(before[m], taken[m])]
+        if not changed:
+            return missing
+        rows = torch.cat(changed)
+        weights = torch.cat([self._left(m, taken[m]) - self._left(m, before[m]) for m in changed])
         known = weights.nonzero().flatten()
         model = self.team.shards[0].model
-        return weighted_slope(model, w, *self._samples(rows[known]), weights[known], parts_of(model, self.team.x))[1]
+        parts = parts_of(model, self.team.x)
+        return missing + weighted_slope(model, w, *self._samples(rows[known]), weights[known], parts)[1]
 
     def _left(self, rows: Tensor, taken: Tensor) -> Tensor:
         """A block's weights less those of its places. Empty places stand for the weights, which then cancel."""

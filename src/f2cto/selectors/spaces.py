@@ -11,11 +11,11 @@ import torch
 from torch import Generator, Tensor
 
 from f2cto.selectors.base import Coreset, Given, Shard
-from f2cto.selectors.by_class import Picks, class_by_class
-from f2cto.selectors.coverage import gram
+from f2cto.selectors.by_class import PickAmong, Picks, class_by_class
 from f2cto.selectors.lifted import Lifted, Pretraining
+from f2cto.selectors.vectors import Vectors, points
 
-PickByGram = Callable[[Tensor, int], Picks]  # from the inner products of samples, and how many of them to keep
+PickByDistance = Callable[[Vectors, int, Generator], Picks]  # from samples, and how many of them to keep
 
 
 class Space(StrEnum):
@@ -34,17 +34,18 @@ class CoverSettings:
     pretraining: Pretraining = field(default_factory=Pretraining)  # of the shared model, if there is one
 
 
-def covering(pick: PickByGram, settings: CoverSettings, given: Given) -> Lifted:
-    """The selector that picks by the inner products of samples in the space wanted."""
+def covering(pick: PickByDistance, settings: CoverSettings, given: Given) -> Lifted:
+    """The selector that picks by distances in the space wanted."""
     pretraining = settings.pretraining
     if settings.space is Space.INPUTS:
         pretraining = replace(pretraining, rounds=0)
     return Lifted(partial(_choose, pick, settings), pretraining, given)
 
 
-def _choose(pick: PickByGram, settings: CoverSettings, shard: Shard, w: Tensor, rng: Generator) -> Coreset:  # noqa: ARG001
-    points = in_space(settings.space, shard, w)
-    return class_by_class(shard, lambda rows, count: pick(gram(points[rows]), count), classwise=settings.classwise)
+def _choose(pick: PickByDistance, settings: CoverSettings, shard: Shard, w: Tensor, rng: Generator) -> Coreset:
+    seen = in_space(settings.space, shard, w)
+    among: PickAmong = lambda rows, count: pick(points(seen[rows]), count, rng)  # noqa: E731
+    return class_by_class(shard, among, classwise=settings.classwise)
 
 
 def in_space(space: Space, shard: Shard, w: Tensor) -> Tensor:

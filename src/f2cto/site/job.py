@@ -42,7 +42,7 @@ class Job:
     seed: int = 0
     balance: Balance = Balance.EVEN
     range: Range = field(default_factory=Range)
-    radius: float = 0.1  # of attacks, for methods whose settings do not say so themselves
+    radius: float = 0.1  # of attacks, unless the method's settings say another
 
     def __post_init__(self) -> None:
         """Refuse what no site could start with. The id becomes part of a file's name."""
@@ -92,7 +92,7 @@ def job_of(settings: RunSettings, schema: Schema, name: str) -> Job:
         seed=settings.seed,
         balance=settings.data.balance,
         range=settings.data.range,
-        radius=settings.f2cto.perturbation.train_radius,
+        radius=settings.radius,
     )
 
 
@@ -136,9 +136,10 @@ def prepared(job: Job, schema: Schema) -> Prepared:
         msg = f"Feature {valid.fixed[-1]} is said to be fixed, but samples have {math.prod(schema.sample)} features."
         raise SettingsError(msg)
     w = model.own()
-    return Prepared(
-        make_selector(job.method, job.settings, Given(w, valid, job.radius, job.balance)), model, w, network, valid
-    )
+    # Built here: a job holds all settings, most of which nobody asked for, so that its variant may override them.
+    settings = build(method(job.method).settings, job.settings, "settings.")
+    selector = make_selector(job.method, settings, Given(w, valid, job.radius, job.balance))
+    return Prepared(selector, model, w, network, valid)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -1,4 +1,8 @@
-"""The paper, and only the paper: federated first-order constrained trilevel optimisation.
+"""The paper's algorithm, federated first-order constrained trilevel optimisation, with a few additions of our own.
+
+Not in the paper: w^ in lock-step (`settings.Hat`), iterations that only screen (`settings.Rest`), one exchange an
+iteration instead of two (`worker.iterate`), means that withstand bad workers (`aggregation`), and `sample_slopes`, a
+faster form of the same gradients. `docs/paper.md` says which setting gives the letter of the paper.
 
 This folder speaks the paper's alphabet; everything outside it speaks words.
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 class Pass:
     """One forward pass over all samples."""
 
-    w: Tensor  # what it was made with, kept so that nothing else can take its place in memory
-    perturbation: Tensor
     losses: Tensor  # (M,), with their graph where one was asked for
     hits: Tensor  # (M,), whether each sample was classified correctly
 
@@ -42,8 +40,9 @@ class SampleSlopes:
     """The fast form, for one phase of one iteration."""
 
     problem: RobustCoreset
-    _seen: dict[tuple[int, int], Pass] = field(default_factory=dict)
-    _leaves: dict[int, Tensor] = field(default_factory=dict)
+    # Keys are the tensors themselves, equal to nothing but themselves: an id would be reused once its tensor is freed.
+    _seen: dict[tuple[Tensor, Tensor], Pass] = field(default_factory=dict)
+    _leaves: dict[Tensor, Tensor] = field(default_factory=dict)  # one root for all graphs that are kept of a w
 
     def f3_p(self, at: Point) -> Tensor:
         """-alpha_k grad l_k."""
@@ -110,20 +109,16 @@ class SampleSlopes:
 
     def _pass(self, w: Tensor, perturbation: Tensor, *, graph: bool) -> Pass:
         """A forward pass, from memory if it was made before; `graph` asks for one that can be gone back through."""
-        key = (id(w), id(perturbation))
+        key = (w, perturbation)
         if key not in self._seen:
             # Where a graph over all samples would not fit, the backward pass makes its own, part by part.
             graph = graph and self.problem.keeps_graphs
-            root = self._leaf(w) if graph else w
+            root = self._leaves.setdefault(w, _leaf(w)) if graph else w
             with torch.set_grad_enabled(graph):
                 parts = [self._evaluate(root, perturbation, s) for s in self._slices(len(self.problem.y))]
             losses, hits = (torch.cat(columns) for columns in zip(*parts, strict=True))
-            self._seen[key] = Pass(w, perturbation, losses, hits)
+            self._seen[key] = Pass(losses, hits)
         return self._seen[key]
-
-    def _leaf(self, w: Tensor) -> Tensor:
-        """One root per w for all graphs, so that one backward pass serves them together."""
-        return self._leaves.setdefault(id(w), w.detach().requires_grad_())
 
     def _evaluate(self, w: Tensor, perturbation: Tensor, rows: slice | Tensor) -> tuple[Tensor, Tensor]:
         return self.problem.evaluate(w, self.problem.x[rows] + perturbation[rows], self.problem.y[rows])
@@ -149,10 +144,10 @@ class SampleSlopes:
 
     def _parameter_slope(self, w: Tensor, terms: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The weighted sum of losses over all terms, and its gradient in w."""
-        leaf, value, slope = self._leaf(w), w.new_zeros(()), torch.zeros_like(w)
+        leaf, value, slope = self._leaves.get(w, _leaf(w)), w.new_zeros(()), torch.zeros_like(w)
         waiting: list[Tensor] = []
         for perturbation, weights in _merged(terms):
-            seen = self._seen.get((id(w), id(perturbation)))
+            seen = self._seen.get((w, perturbation))
             if seen is not None and seen.losses.requires_grad:
                 waiting.append(seen.losses @ weights)
                 continue
@@ -177,13 +172,17 @@ class SampleSlopes:
         return (slice(start, start + self._chunk()) for start in range(0, count, self._chunk()))
 
 
+def _leaf(w: Tensor) -> Tensor:
+    """A root for graphs, so that one backward pass serves all of them."""
+    return w.detach().requires_grad_()
+
+
 def _merged(terms: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
     """Terms with the same perturbation as one; those that weigh nothing are left out."""
-    together: dict[int, tuple[Tensor, Tensor]] = {}
+    together: dict[Tensor, Tensor] = {}
     for perturbation, weights in terms:
-        before = together.get(id(perturbation))
-        together[id(perturbation)] = (perturbation, weights if before is None else before[1] + weights)
-    return (term for term in together.values() if bool(term[1].any()))
+        together[perturbation] = together[perturbation] + weights if perturbation in together else weights
+    return (term for term in together.items() if bool(term[1].any()))
 
 
 def _gone_back(waiting: list[Tensor], leaf: Tensor, value: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

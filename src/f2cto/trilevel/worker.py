@@ -31,6 +31,14 @@ NOTHING = Heard(torch.empty(0))
 
 
 @dataclass(frozen=True)
+class Missing:
+    """While a choice is read off: what it leaves of the weighted gradient of one class."""
+
+    number: int = 0  # of the class
+    slope: Tensor = NOTHING.total
+
+
+@dataclass(frozen=True)
 class WorkerState:
     """All a worker remembers between two phases. It never leaves the worker."""
 
@@ -40,6 +48,7 @@ class WorkerState:
     mean_alpha: Tensor  # of alpha^1 … alpha^t, where alpha^s weighs s: late iterates count, no single one decides
     heard: Heard = NOTHING
     taken: Tensor = NOTHING.total  # once a choice is read off: the number of each entry of alpha in it, 0: not in it
+    missing: Missing = Missing()  # what the choice so far leaves to be done
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,9 @@ def update(problem: LocalProblem, state: WorkerState, w_hat: Tensor, settings: S
     heard = state.heard
     if settings.rest.listens:
         heard = heard.and_now(slopes.f2_train_alpha(replace(at, p=known.p_star)))
-    if not settings.rest.frozen:
+    if settings.rest.frozen:
+        at = replace(at, alpha=sets.A.project(at.alpha))  # A may have narrowed since
+    else:
         at = replace(at, alpha=update_alpha(at, sets, slopes.alpha(at, known, c), settings))
     if not settings.exact:
         at = replace(at, q=update_q(at, sets, slopes.q(at, known, c), settings))
