@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Generator, Tensor
@@ -22,8 +22,8 @@ from f2cto.models import FlatModel
 
 CHUNK = 500  # samples that go through the model at a time where nothing is learned from them
 
-# The recipe as it was before these settings existed. Results made with it are listed in results/README.md.
-FORMER: Final = {"warm_up": 0.0, "clip": 0.0, "restarts": 0}
+# The recipe of former results, which results/README.md lists.
+FORMER: Final[Mapping[str, Any]] = {"ramp": 0.2, "warm_up": 0.0, "clip": 0.0, "restarts": 0}
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Training:
     rate: float = 0.1
     momentum: float = 0.9
     attack_steps: int = 5
-    ramp: float = 0.2  # the share of steps over which the attack grows to its full radius
+    ramp: float = 0.5  # the share of steps over which the attack grows to its full radius
     precision: Precision = Precision.AUTO  # the numbers that attacks are computed with
     warm_up: float = 0.1  # the share of steps over which the rate grows to its full height
-    clip: float = 1.0  # the largest norm of a gradient, longer ones are scaled down to it; 0: any
+    clip: float = 2.0  # the largest norm of a gradient, longer ones are scaled down to it; 0: any
     restarts: int = 3  # how often a training that collapsed may begin anew
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ class Pretraining:
 
     rounds: int = 20
     # Of one round on one worker: too short to warm up in, and no model has to have learned anything after a round.
-    local: Training = field(default_factory=lambda: Training(steps=20, ramp=0.0, **FORMER))
+    local: Training = field(default_factory=lambda: Training(steps=20, **{**FORMER, "ramp": 0.0}))
     robust: bool = True  # false: no attacks, as methods have it that know of none
 
     def __post_init__(self) -> None:
