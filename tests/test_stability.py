@@ -142,7 +142,7 @@ def test_a_training_that_learned_is_not_repeated() -> None:
 
 
 def test_the_defaults_hold_a_rate_at_which_the_former_recipe_collapses() -> None:
-    wild = {"steps": 40, "rate": 200.0}
+    wild: dict[str, Any] = {"steps": 40, "rate": 200.0}
     assert trained(**wild, **FORMER)[1]
     assert trained(**wild)[1]  # three halvings are not enough here
 

@@ -19,7 +19,6 @@ from f2cto.descent import gradient
 from f2cto.hardware import Precision
 from f2cto.models import FlatModel
 
-
 CHUNK = 500  # samples that go through the model at a time where nothing is learned from them
 
 # The recipe of former results, which results/README.md lists.
@@ -120,13 +119,17 @@ def collapsed(model: FlatModel, w: Tensor, portion: Portion) -> bool:
     samples that are all of one class only the first is asked.
     """
     with torch.no_grad():
-        parts = [portion.take(rows) for rows in torch.arange(len(portion.y)).split(CHUNK)]
+        parts = [portion.take(rows) for rows in torch.arange(len(portion.y)).chunk(math.ceil(len(portion.y) / CHUNK))]
         logits = torch.cat([_in_play(model.logits(w, part.x), part.outputs) for part in parts])
     loss = float(cross_entropy(logits, portion.y))
-    if not math.isfinite(loss) or len(portion.y.unique()) == 1:
+    if not math.isfinite(loss) or _alike(portion.y):
         return not math.isfinite(loss)
     classes = logits.shape[1] if portion.outputs is None else int(portion.outputs[0].sum())
-    return loss >= math.log(classes) or len(logits.argmax(dim=1).unique()) == 1
+    return loss >= math.log(classes) or _alike(logits.argmax(dim=1))
+
+
+def _alike(values: Tensor) -> bool:
+    return bool((values == values[0]).all())
 
 
 def _trained(  # noqa: PLR0913

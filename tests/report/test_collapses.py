@@ -80,7 +80,7 @@ def test_the_page_the_summary_and_the_screen_of_a_selection_have_it(record: RunR
     assert collapses(record) == ""
     assert "‡" not in render(record)
     fell = fallen_record(record)
-    assert dict((name, cells) for name, *cells in accuracy_rows(fell))["random"][0] == "80.0 ± 5.0 ‡"
+    assert {name: cells for name, *cells in accuracy_rows(fell)}["random"][0] == "80.0 ± 5.0 ‡"
     said = collapses(fell)
     assert said.startswith(f"‡ Some models {WORDS}")
     assert said.endswith("random (2 of 20). The means contain them.")

@@ -66,11 +66,10 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
 
 def run(chosen: argparse.Namespace) -> int:
     """Compute what is missing, then write the tables."""
-    from f2cto.comparison import contender, stream  # noqa: PLC0415
+    from f2cto.comparison import contender, former_defaults, stream  # noqa: PLC0415
     from f2cto.comparison_folder import ComparisonFolder  # noqa: PLC0415
     from f2cto.data.folder import data_folder  # noqa: PLC0415
     from f2cto.run_settings import RunSettings  # noqa: PLC0415
-    from f2cto.training import FORMER  # noqa: PLC0415
 
     if min(chosen.seeds, chosen.jobs) < 1 or chosen.first_seed < 0:
         msg = f"--seeds and --jobs must be at least 1, --first-seed at least 0; got {chosen.seeds}, {chosen.jobs} and "
@@ -86,7 +85,7 @@ def run(chosen: argparse.Namespace) -> int:
     for label in labels:
         contender(label, settings)
     folder = ComparisonFolder(chosen.out)
-    folder.claim(plain(settings), merged(plain(RunSettings()), {"training": FORMER}))
+    folder.claim(plain(settings), former_defaults())
     expected = len(tasks) * attacks(tasks)
     done = folder.rows(expected)
     known = {(row.method, row.seed) for row in done}

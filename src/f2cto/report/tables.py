@@ -47,7 +47,7 @@ def attacks(record: RunRecord) -> list[str]:
 
 def collapses(record: RunRecord) -> str:
     """Which methods' models collapsed and how many, in a sentence; empty if none did."""
-    counts = {method: max((s.collapsed, s.draws) for s in record.accuracy[method].values()) for method in methods(record)}
+    counts = {name: max((s.collapsed, s.draws) for s in record.accuracy[name].values()) for name in methods(record)}
     found = [f"{method_name(name)} ({fell} of {draws})" for name, (fell, draws) in counts.items() if fell]
     return f"{COLLAPSED} Some models {GUESSING}: {', '.join(found)}. The means contain them." if found else ""
 
@@ -67,7 +67,7 @@ def best_coreset(record: RunRecord, attack: str = "pgd") -> str | None:
 
 
 def percent(score: Score | None) -> str:
-    """An accuracy as "mean ± std" in per cent, the std only where there were several draws; marked if models collapsed."""
+    """An accuracy as "mean ± std" in per cent, the std only where there were several draws; collapses are marked."""
     if score is None or not math.isfinite(score.mean):
         return MISSING
     spread = f" ± {100 * score.std:.1f}" if has_spread(score) else ""
