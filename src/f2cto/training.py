@@ -37,10 +37,10 @@ class Training:
     rate: float = 0.1
     momentum: float = 0.9
     attack_steps: int = 5
-    ramp: float = 0.5  # the share of steps over which the attack grows to its full radius
+    ramp: float = 0.35  # the share of steps over which the attack grows to its full radius
     precision: Precision = Precision.AUTO  # the numbers that attacks are computed with
     warm_up: float = 0.1  # the share of steps over which the rate grows to its full height
-    clip: float = 2.0  # the largest norm of a gradient, longer ones are scaled down to it; 0: any
+    clip: float = 4.0  # the largest norm of a gradient, longer ones are scaled down to it; 0: any
     restarts: int = 3  # how often a training that collapsed may begin anew
 
     def __post_init__(self) -> None:
