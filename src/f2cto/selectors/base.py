@@ -15,6 +15,7 @@ from f2cto.message import Ask, Message
 from f2cto.models import FlatModel
 from f2cto.randomness import generator
 from f2cto.selectors.quotas import Balance, dealt
+from f2cto.training import Training
 from f2cto.trilevel.master import Round, Solution, Stopped
 
 OnRound = Callable[[Round], None]
@@ -45,6 +46,9 @@ class Given:
     valid: Range = field(default_factory=Range)  # the values features can take
     radius: float = 0.1  # the attacks that models are to withstand, in the l-infinity norm
     balance: Balance = Balance.EVEN
+    training: Training = field(default_factory=Training)  # of the models that the coreset is for
+    sizes: tuple[int, ...] = ()  # of the tensors in w
+    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)

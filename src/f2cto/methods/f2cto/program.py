@@ -1,0 +1,172 @@
+"""What runs at a worker: train on everything, propose candidates, train on them, judge them on what they leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from f2cto.message import Message
+from f2cto.methods.f2cto.proposers import Observed, candidates
+from f2cto.methods.f2cto.settings import PLANS, Plan, Rung, SparseSettings
+from f2cto.methods.f2cto.stacked import Stacked
+from f2cto.methods.f2cto.training import Ball, Schedule, Sets, attacked, local_round
+from f2cto.randomness import generator
+from f2cto.selectors.base import Shard
+from f2cto.training import Training
+
+HELLO, EVERYTHING, PROPOSE, CANDIDATES, VALUE, KEEP = "hello", "everything", "propose", "candidates", "value", "keep"
+LEAST_BATCH = 10  # samples of one worker in a step
+ROWS = 200  # samples judged at a time
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerState:
+    """All a worker remembers between two messages. It never leaves the worker."""
+
+    p: Tensor  # perturbations of all samples, (M, *features)
+    losses: Tensor  # added up over visits, (M,)
+    visits: Tensor  # (M,)
+    snapshots: tuple[Tensor, ...] = ()
+    candidates: tuple[Tensor, ...] = ()  # rows, best first
+    rung: int = -1  # that the perturbations of candidates belong to
+    moved: Mapping[int, Tensor] = field(default_factory=dict)  # those perturbations, by candidate
+    kept: int = 0  # the candidate that won
+
+
+@dataclass(frozen=True, eq=False)
+class SparseProgram:
+    """Pure functions over a worker's state."""
+
+    settings: SparseSettings
+    ball: Ball
+    training: Training
+
+    @property
+    def plan(self) -> Plan:
+        """Candidates and rungs."""
+        return PLANS[self.settings.effort]
+
+    def start(self, shard: Shard) -> WorkerState:
+        """Nothing seen."""
+        return WorkerState(torch.zeros_like(shard.x), shard.x.new_zeros(len(shard.y)), torch.zeros_like(shard.y))
+
+    def run(self, phase: str, shard: Shard, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
+        """Answer one message."""
+        match phase:
+            case "hello":
+                return state, Message({}, {"count": float(len(shard.y))})
+            case "everything":
+                return self._everything(shard, state, message)
+            case "propose":
+                return self._propose(shard, state, message), Message()
+            case "candidates":
+                return self._train(shard, state, message)
+            case "value":
+                return state, self._judge(shard, state, message)
+            case "keep":
+                return replace(state, kept=int(message.scalars["candidate"]), moved={}), Message()
+        msg = f"F2CTO on the face knows the phases hello, everything, propose, candidates, value and keep; got `{phase}`."
+        raise ValueError(msg)
+
+    def _everything(self, shard: Shard, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
+        """Levels 2 and 3: one round of robust training on all samples, their losses tallied on the way."""
+        number, w = int(message.scalars["round"]), message.vectors["w"]
+        batch = batch_of(self.training, message, len(shard.y))
+        steps = max(self.settings.rounds, self.settings.epochs * (len(shard.y) // batch))
+        schedule = Schedule(self.training, self.settings.rounds, steps, batch)
+        sets = Sets(shard.x[None], shard.y[None], state.p[None])
+        rng = generator(shard.seed, shard.worker, 20, number, device=shard.x.device)
+        done = local_round(Stacked(shard.model), w[None], sets, self.ball, schedule, number, rng)
+        marks = {max(1, round(share * self.settings.rounds)) for share in self.settings.snapshots}
+        state = replace(
+            state,
+            p=done.p[0],
+            losses=state.losses + done.losses[0],
+            visits=state.visits + done.visits,
+            snapshots=(*state.snapshots, w) if number in marks else state.snapshots,
+        )
+        loss = float(done.losses.sum() / done.visits.sum())
+        return state, Message({"w": done.w[0]}, {"count": float(len(shard.y)), "loss": loss})
+
+    def _propose(self, shard: Shard, state: WorkerState, message: Message) -> WorkerState:
+        """Every candidate's rows."""
+        snapshots = (*state.snapshots, message.vectors["w"])
+        seen = Observed(
+            model=shard.model,
+            snapshots=snapshots,
+            x=shard.x,
+            attacked=self.ball.around(shard.x[None], state.p[None])[0],
+            y=shard.y,
+            losses=state.losses / state.visits.clamp(min=1),
+            worker=shard.worker,
+            workers=int(message.scalars["workers"]),
+        )
+        rng = generator(shard.seed, shard.worker, 21)
+        found = candidates(seen, shard.size, self.plan.proposals, rng)
+        return replace(state, snapshots=snapshots, candidates=tuple(found))
+
+    def _train(self, shard: Shard, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
+        """One round of training on the candidates that are left, all side by side."""
+        rung, number, workers = (int(message.scalars[name]) for name in ("rung", "round", "workers"))
+        left, w = stacked_of(message)
+        turns = -(-workers // self.settings.turn)
+        if (number + shard.worker) % turns:
+            return state, parted(left, w, {"count": 0.0})
+        rows = torch.stack([state.candidates[k] for k in left])
+        moved = state.moved if state.rung == rung else {}
+        x = shard.x[rows]
+        p = torch.stack([moved[k] if k in moved else torch.zeros_like(x[i]) for i, k in enumerate(left)])
+        size = self.plan.rungs[rung]
+        schedule = Schedule(self.training, size.rounds, size.steps, batch_of(self.training, message, rows.shape[1]))
+        rng = generator(shard.seed, shard.worker, 22, rung, number, device=shard.x.device)
+        sets = Sets(x, shard.y[rows], p)
+        done = local_round(Stacked(shard.model), w, sets, self.ball, schedule, number, rng)
+        state = replace(state, rung=rung, moved=dict(zip(left, done.p, strict=True)))
+        return state, parted(left, done.w, {"count": float(rows.shape[1])})
+
+    def _judge(self, shard: Shard, state: WorkerState, message: Message) -> Message:
+        """Level 1: for every candidate, how many left-out samples its model gets right under attack, and of how many.
+
+        Samples that the model of everything did not learn count less: no robust model may be able to.
+        """
+        rung, workers = int(message.scalars["rung"]), int(message.scalars["workers"])
+        left, w = stacked_of(message)
+        size = self.plan.rungs[rung]
+        rng = generator(shard.seed, shard.worker, 23, rung, device=shard.x.device)
+        rows = torch.randperm(len(shard.y), generator=rng, device=rng.device)[: -(-size.judged // workers)]
+        out = torch.stack([~torch.isin(rows, state.candidates[k]) for k in left])
+        weights = out * torch.exp(-state.losses / state.visits.clamp(min=1))[rows]
+        right = self._right(shard, w, rows, size, rng)
+        sums, totals = (weights * right).sum(dim=1), weights.sum(dim=1)
+        scalars = {f"right{k}": float(value) for k, value in zip(left, sums, strict=True)}
+        return Message({}, scalars | {f"of{k}": float(value) for k, value in zip(left, totals, strict=True)})
+
+    def _right(self, shard: Shard, w: Tensor, rows: Tensor, size: Rung, rng: torch.Generator) -> Tensor:
+        """The probability that every model gives to the right class of each sample under attack.  (P, n)."""
+        networks, found = Stacked(shard.model), []
+        for some in rows.split(ROWS):
+            x, y = (part[some].expand(len(w), *part[some].shape) for part in (shard.x, shard.y))
+            moved = attacked(networks, w, x, y, self.ball, size.attack, rng)
+            with torch.no_grad():
+                found.append(torch.exp(-networks.losses(w, moved, y)))
+        return torch.cat(found, dim=1)
+
+
+def batch_of(training: Training, message: Message, count: int) -> int:
+    """A worker's part of a batch, so that all workers together make about one of the task's."""
+    workers = int(message.scalars["workers"])
+    return min(count, max(LEAST_BATCH, -(-training.batch // workers)))
+
+
+def stacked_of(message: Message) -> tuple[list[int], Tensor]:
+    """The candidates in a message, and their parameters.  (P, d)."""
+    left = sorted(int(name[1:]) for name in message.vectors)
+    return left, torch.stack([message.vectors[f"w{k}"] for k in left])
+
+
+def parted(left: list[int], w: Tensor, scalars: Mapping[str, float]) -> Message:
+    """A message with the parameters of every candidate."""
+    return Message({f"w{k}": row for k, row in zip(left, w, strict=True)}, scalars)
