@@ -115,7 +115,7 @@ X, Y = SHARDS[0]
         (lambda: select([(X, Y * 0)], size=4), ValueError, "at least two classes"),
         (lambda: select([(X * nan, Y)], size=4), ValueError, "Shard 0 has 20 samples with NaN"),
         (lambda: select([(X * 3, Y)], size=4), ValueError, r"outside the valid range \[0, 1\]"),
-        (lambda: select(SHARDS, size=4, model=small(2)), ValueError, "2 outputs; got label 2"),
+        (lambda: select(SHARDS, size=4, model=small(2)), ValueError, "2 outputs and the data 3 classes"),
         (lambda: select(SHARDS, size=4, model=small(3, 7)), ValueError, r"cannot take samples of shape \(6,\)"),
         (lambda: select(SHARDS, size=4, settings={"proxi": {}}), SettingsError, "did you mean `proxy`"),
         (lambda: select(SHARDS, size=4, settings={"proxy": {"step": "big"}}), SettingsError, "must be a number"),

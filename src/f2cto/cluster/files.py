@@ -172,7 +172,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
         given = Given(flat.own(), valid, radius, balance)
         selector = make_selector(method, {} if settings is None else settings, given)
         gather = partial(RayFleet, faults=faults, hosts=hosts)
-        return _selection(run(selector, shards, flat.own(), on_round, gather), network)  # type: ignore[arg-type]
+        return _selection(run(selector, shards, flat.own(), on_round, gather), network, classes)  # type: ignore[arg-type]
     finally:
         hosts.close()
 
@@ -184,7 +184,7 @@ def _sizes(size: float | Sequence[int], told: Sequence[Told]) -> list[int]:
         raise SettingsError(str(error)) from error
 
 
-def _selection(result: Result, network: nn.Module) -> Selection:
+def _selection(result: Result, network: nn.Module, classes: tuple[str, ...]) -> Selection:
     return Selection(
         indices=[c.indices.numpy() for c in result.coresets],
         weights=[c.weights.double().numpy() for c in result.coresets],
@@ -192,6 +192,7 @@ def _selection(result: Result, network: nn.Module) -> Selection:
         model=loaded(network, FlatModel(network), result.solution.w),
         stopped=result.solution.stopped,
         traffic=result.traffic,
+        classes=classes,
         absences=tuple(result.absences),
     )
 
@@ -226,5 +227,4 @@ def _network(shape: tuple[int, ...], classes: int, model: Model, seed: int) -> n
     """The proxy, tried out on blank samples: the driver has no others."""
     if model is not None and not isinstance(model, nn.Module):
         model = fresh(partial(model, shape, classes), generator(seed, 1))
-    blank = LabelledData(torch.zeros(classes, *shape), torch.arange(classes))
-    return proxy_network([blank], model, seed)
+    return proxy_network(torch.zeros(1, *shape), torch.arange(classes), model, seed)[0]
