@@ -51,9 +51,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
         verb.add_argument("--data-dir", type=Path, help="the folder with the data sets")
         verb.add_argument("--json", action="store_true", help="end with one JSON object on standard output")
         if run is run_info:
-            verb.add_argument(
-                "--out", type=Path, default=Path(), help="folder to write NAME.png to (default: this one)"
-            )
+            verb.add_argument("--out", type=Path, help="folder to write NAME.png to (default: this one)")
         verb.set_defaults(run=run)
 
 
@@ -123,8 +121,8 @@ def run_info(chosen: argparse.Namespace) -> int:
     if rows := _pictures(found):
         from f2cto.report.grid import grid  # noqa: PLC0415
 
-        picture = chosen.out / f"{source.name}.png"
-        chosen.out.mkdir(parents=True, exist_ok=True)
+        picture = (chosen.out or Path()) / f"{source.name}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
         picture.write_bytes(grid(rows))
         console.print(f"Written: {picture}", highlight=False, soft_wrap=True)
     if chosen.json:

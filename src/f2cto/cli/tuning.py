@@ -69,9 +69,8 @@ def run(chosen: argparse.Namespace) -> int:
         return 0
     check(chosen)
     plan = planned(chosen)
-    folder = TuningFolder(
-        chosen.out or Path("runs", "tune", f"{Path(chosen.preset).stem}-{name}"), identity(plan, chosen)
-    )
+    chosen.out = chosen.out or Path("runs", "tune", f"{Path(chosen.preset).stem}-{name}")
+    folder = TuningFolder(chosen.out, identity(plan, chosen))
     if folder.own != plan.search.own():
         console.print(f"The settings of `{name}` have changed since; the search in {folder.path} goes on as it began.")
         plan = replace(plan, search=plan.search.started_from(folder.own))
