@@ -95,7 +95,7 @@ def run(chosen: argparse.Namespace) -> int:
         for label in labels
         if (label, seed) not in known
     ]
-    console = Console(quiet=chosen.quiet)
+    console = Console(quiet=chosen.quiet, markup=False)
     failed = compute(jobs, chosen.jobs, folder, console)
     show(folder, folder.rows(expected), console, command_line(chosen), settings)
     for job, reason in failed:
@@ -217,5 +217,5 @@ def show(
     folder.write("table.csv", csv_text(found))
     folder.write("table.tex", latex(found))
     folder.write("table.svg", picture(found))
-    console.print(markdown(found), highlight=False, markup=False, soft_wrap=True)
+    console.print(markdown(found), highlight=False, soft_wrap=True)
     console.print(f"Written to {folder.path}: records.jsonl, table.md, .csv, .tex, .svg.", highlight=False)

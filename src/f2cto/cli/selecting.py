@@ -109,9 +109,9 @@ def run(chosen: argparse.Namespace) -> int:
     if folder:
         folder.write_settings(plain(settings))
     torch.set_num_threads(chosen.threads or prepared.threads())
-    console = Console(quiet=chosen.quiet)
+    console = Console(quiet=chosen.quiet, markup=False)
     for note in prepared.notes:
-        console.print(f"note: {note}", style="dim", highlight=False, markup=False)
+        console.print(f"note: {note}", style="dim", highlight=False)
     with Screen(prepared, console, folder, chosen.threads) as screen:
         record = experiment.run(prepared, screen, chosen.threads)
     if folder:

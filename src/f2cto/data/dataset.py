@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
+from f2cto.data.errors import DataError
 from f2cto.data.foreign import frame_arrays, frame_features, hugging_face_arrays, is_frame, is_hugging_face
 
 Source = Any  # what `as_labelled` takes
@@ -104,9 +105,10 @@ def check_range(data: LabelledData, low: float, high: float, name: str) -> None:
     if smallest < low - slack or largest > high + slack:
         msg = (
             f"{name} has features from {smallest:.4g} to {largest:.4g}, outside the valid range [{low:g}, {high:g}]; "
-            "scale the data, or set `range.low` and `range.high`."
+            "scale the data, or say what is valid: `valid=Range(low, high)` in Python, `data.range.low` and "
+            "`data.range.high` in settings."
         )
-        raise ValueError(msg)
+        raise DataError(msg)
 
 
 def _tensors(source: Source, name: str) -> tuple[Tensor, Tensor]:
