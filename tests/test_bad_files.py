@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from f2cto import Range, select
@@ -74,6 +75,13 @@ def test_labels_that_name_no_classes(kind: str, tmp_path: Path, capsys: pytest.C
     np.savez(tmp_path / "data.npz", x=X, y=Y.astype(kind))
     said = refused(["select", str(tmp_path / "data.npz"), *QUICK], capsys)
     assert f"holds {kind}; give whole numbers or names." in said
+
+
+@pytest.mark.parametrize("values", [pl.Series([1e300, 2.0] * 20), pl.Series([10**30, 1] * 20, dtype=pl.Decimal(38, 0))])
+def test_labels_beyond_64_bits(values: pl.Series, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.DataFrame({"a": X[:, 0], "y": values}).write_parquet(tmp_path / "data.parquet")
+    said = refused(["select", str(tmp_path / "data.parquet"), "--label", "y", *QUICK], capsys)
+    assert "holds numbers beyond 64 bits, such as 1" in said
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000 + "]" * 5000], ids=["digits", "nesting"])

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -94,6 +95,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
 
     """
     valid = valid or Range()
+    check_kinds(model, valid, seed)
     there = hardware.device(device)
     data = [part.to(there) for part in checked_shards(shards, valid)]
     network, labels = proxy_network(data[0].x[:1], labels_in(data), model, seed)
@@ -132,6 +134,18 @@ def checked_shards(shards: Sequence[Source], valid: Range) -> list[LabelledData]
     return data
 
 
+def check_kinds(model: object, valid: object, seed: object) -> None:
+    """Refuse what is no network, no range or no seed."""
+    for name, value, kind, example in (
+        ("model", model, nn.Module | None, "a torch network, such as `nn.Linear(4, 2)`"),
+        ("valid", valid, Range, "a range, such as `Range(-1, 1)`"),
+        ("seed", seed, Integral, "a whole number"),
+    ):
+        if not isinstance(value, kind):
+            msg = f"`{name}` must be {example}; got {value!r}."
+            raise TypeError(msg)
+
+
 def coreset_sizes(size: float | Sequence[int], counts: Sequence[int]) -> list[int]:
     """Each worker's K: `size` itself if it is a count, else that fraction of its samples, at least one."""
     sizes = _own_sizes(size, len(counts)) if isinstance(size, Sequence) else _equal_sizes(size, counts)
@@ -143,14 +157,14 @@ def coreset_sizes(size: float | Sequence[int], counts: Sequence[int]) -> list[in
 
 
 def _own_sizes(sizes: Sequence[int], workers: int) -> list[int]:
-    if len(sizes) != workers or not all(isinstance(k, int) and k >= 1 for k in sizes):
+    if len(sizes) != workers or not all(isinstance(k, Integral) and k >= 1 for k in sizes):
         msg = f"`size` must be one count >= 1 for each of the {workers} workers; got {list(sizes)}."
         raise ValueError(msg)
-    return list(sizes)
+    return [int(k) for k in sizes]
 
 
 def _equal_sizes(size: float, counts: Sequence[int]) -> list[int]:
-    if isinstance(size, bool) or not size > 0 or (size > 1 and size != round(size)) or not math.isfinite(size):
+    if isinstance(size, bool) or not (size > 0 and math.isfinite(size)) or (size > 1 and size != round(size)):
         msg = f"`size` must be a count (10) or a fraction below 1 (0.05) of each worker's samples; got {size}."
         raise ValueError(msg)
     return [round(size) if size >= 1 else max(1, round(size * count)) for count in counts]

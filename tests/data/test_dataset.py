@@ -52,6 +52,7 @@ def test_bytes_become_fractions() -> None:
         ((X, Y[:5]), ValueError, "Shard 3 has 6 samples but 5 labels"),
         ((X[:0], Y[:0]), ValueError, "Shard 3 is empty"),
         (TensorDataset(torch.zeros(0, 3), torch.zeros(0)), ValueError, "Shard 3 is empty"),
+        ((X, Y.astype(np.uint64) + np.uint64(2**63)), ValueError, "labels of Shard 3 are numbers beyond 63 bits"),
         ((X, Y + 0.5), TypeError, "must be whole numbers"),
         ((X, Y.reshape(2, 3)), ValueError, "must be a vector"),
         ((X[:, 0], Y), ValueError, r"must have shape \(count, features…\)"),
@@ -85,7 +86,9 @@ def test_labels_are_those_of_all_parts() -> None:
 def test_labels_of_outputs() -> None:
     assert output_labels(torch.tensor([0, 2]), 3).tolist() == [0, 1, 2]
     assert output_labels(torch.tensor([1, 2, 3]), 3).tolist() == [1, 2, 3]
-    with pytest.raises(ValueError, match="the model has 2 outputs and the data 3 classes, 0 to 2; number them 0 to 1"):
+    with pytest.raises(
+        ValueError, match="the model has 2 outputs and the data 3 classes, 0 to 2; give a model with 3 outputs"
+    ):
         output_labels(torch.tensor([0, 1, 2]), 2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 from f2cto.cli.endings import INTERRUPTED, Call, end_now, failed
@@ -13,6 +14,9 @@ from f2cto.cli.interrupts import heeded
 
 def program() -> NoReturn:
     """The installed command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no … must not end a run
     code = main()
     if code == INTERRUPTED:
         end_now(code)

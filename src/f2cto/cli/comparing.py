@@ -80,7 +80,7 @@ def run(chosen: argparse.Namespace) -> int:
         values = merged(values, assignment(text))
     settings, data = build(RunSettings, values), data_folder(chosen.data_dir)
     tasks = stream(settings, chosen.first_seed, data)
-    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method(tasks)))
+    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods is not None else every_method(tasks)))
     check(labels, tasks)
     for label in labels:
         contender(label, settings)

@@ -83,10 +83,8 @@ def explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, SettingsError | DataError) or (isinstance(error, ImportError) and not error.name):
         return said, 2  # the last: an extra that is not installed
     if _no_memory(error):
-        return (
-            f"The memory did not suffice ({said or 'no more was said'}); use fewer or smaller samples, or more memory.",
-            1,
-        )
+        cure = "use fewer or smaller samples or a smaller network, or a machine with more"
+        return f"The memory did not suffice ({said or 'no more was said'}); {cure}.", 1
     if isinstance(error, OSError) and error.strerror:
         where = f" at {error.filename}" if error.filename else ""
         return f"The system said `{error.strerror}`{where}; see to that and give the command again.", 1

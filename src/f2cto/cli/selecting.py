@@ -38,6 +38,8 @@ EXAMPLES = """examples:
   f2cto select --preset unsw-nb15-small --engine ray --set federation.faults.on_failure=continue --out runs/ray
 """
 
+THREADS = 4096  # more than any machine has processors
+
 BLIND = (
     "Note: the model that chose these samples is no better than one that always gives the same answer, so that it had "
     "little to choose by. Give it more iterations or other steps: shorter ones for deep networks, such as "
@@ -97,8 +99,8 @@ def run(chosen: argparse.Namespace) -> int:
     from f2cto.run_settings import RunSettings  # noqa: PLC0415
 
     settings = build(RunSettings, requested(chosen))
-    if chosen.threads is not None and chosen.threads < 1:
-        msg = f"--threads must be at least 1; got {chosen.threads}."
+    if chosen.threads is not None and not 1 <= chosen.threads <= THREADS:
+        msg = f"--threads must be at least 1 and at most {THREADS}; got {chosen.threads}."
         raise SettingsError(msg)
     if shard_files.is_pattern(settings.data.source):
         return shard_files.run(chosen, settings)

@@ -86,9 +86,10 @@ def output_labels(found: Tensor, outputs: int) -> Tensor:
         return torch.arange(outputs)
     if len(found) == outputs:
         return found.cpu()
+    renumber = f"number them 0 to {outputs - 1}, or " if len(found) < outputs else ""
     msg = (
         f"Labels do not fit: the model has {outputs} outputs and the data {len(found)} classes, {int(found[0])} to "
-        f"{int(found[-1])}; number them 0 to {outputs - 1}, or give a model with {len(found)} outputs."
+        f"{int(found[-1])}; {renumber}give a model with {len(found)} outputs."
     )
     raise ValueError(msg)
 
@@ -187,4 +188,7 @@ def _labels(y: Tensor, name: str) -> Tensor:
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         msg = f"The labels of {name} must be whole numbers; got {y.dtype}."
         raise TypeError(msg)
+    if y.dtype == torch.uint64 and bool((y.long() < 0).any()):
+        msg = f"The labels of {name} are numbers beyond 63 bits; give smaller ones."
+        raise ValueError(msg)
     return y.long()
