@@ -151,6 +151,7 @@ def test_no_folder_is_promised_where_there_is_none(tmp_path: Path) -> None:
     former.write_text("")
     os.utime(former, (before - 60, before - 60))
     (tmp_path / ".half.csv.x7").write_text("")
+    (tmp_path / "coresets").mkdir()
     assert left_in(tmp_path, before) == "nothing was written"
     (tmp_path / "new.csv").write_text("")
     assert left_in(tmp_path, before) == f"{tmp_path} holds what was written so far: new.csv"

@@ -45,7 +45,8 @@ def left_in(out: Path | None, since: float) -> str:
 def _written(folder: Path, since: float) -> list[str]:
     try:
         with os.scandir(folder) as there:
-            return [e.name for e in there if e.name[0] != "." and e.stat().st_mtime >= since - EARLIER]
+            new = [e for e in there if e.name[0] != "." and e.stat().st_mtime >= since - EARLIER]
+            return [e.name for e in new if e.is_file() or any(os.scandir(e))]
     except OSError:  # it is not there yet
         return []
 
