@@ -66,7 +66,7 @@ def judged(on: Prepared, chosen: Selection) -> dict[str, float]:
     honest = [i for i in range(WORKERS) if i not in BAD]
     kept = gather([on.shards[i] for i in honest], _only(chosen, honest))
     judge = Judge(on.network, on.test, s.training, s.evaluation, on.valid, s.seed)
-    trained = statistics.fmean(judge.accuracies(kept, draw)["pgd"] for draw in range(DRAWS))
+    trained = statistics.fmean(judge.judged(kept, draw).accuracy["pgd"] for draw in range(DRAWS))
     return {"proxy": 100 * proxy, "trained": 100 * trained}
 
 

@@ -37,11 +37,11 @@ from f2cto.records import provenance
 from f2cto.rehearsal import new_proxy
 from f2cto.run_settings import RunSettings
 from f2cto.selectors.matching import weighted_slope
-from f2cto.training import Training, train_robust
+from f2cto.training import FORMER, Training, train_robust
 
 COMMAND = ["python", "benchmarks/matching.py", *sys.argv[1:]]
 METHODS = "random,balanced,herding,facility,easy,lbv,f2cto-top,f2cto,f2cto-places,f2cto-ef"
-EARLY = Training(steps=30, batch=1000, rate=0.1, attack_steps=3, ramp=0.5)
+EARLY = Training(steps=30, batch=1000, rate=0.1, attack_steps=3, **{**FORMER, "ramp": 0.5})
 
 
 @dataclass(frozen=True, eq=False)

@@ -126,7 +126,7 @@ def exchanges(run: Run, local_rounds: int) -> Exchanges:
 def training_passes(settings: RunSettings, *, everything: bool = False) -> int:
     """Samples passed through the network in training: each step of the attack and of SGD goes forwards and backwards.
 
-    Batches are as large as the coreset where that is smaller.
+    Batches are as large as the coreset where that is smaller. The look for a collapse and restarts do not count.
     """
     training, pool = settings.training, settings.data.scenario.samples
     kept = round(settings.size * (pool if settings.size < 1 else settings.workers))

@@ -74,6 +74,7 @@ def test_json_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
     result = last_json(shown)
     assert list(result) == [
         *["method", "seed", "iterations", "stopped", "seconds", "gap", "floats_per_worker", "accuracy"],
+        "collapsed",
     ]
     assert (result["method"], result["iterations"], result["stopped"]) == ("f2cto", 3, "iterations")
     assert result["floats_per_worker"] == 4 * 3 * (64 * 64 + 64 + 64 * 64 + 64 + 640 + 10)

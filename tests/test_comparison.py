@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from f2cto.cli import main
 from f2cto.cli.comparing import radii
@@ -17,6 +19,7 @@ from f2cto.preparation import Prepared
 from f2cto.records import Row
 from f2cto.rehearsal import Picked
 from f2cto.run_settings import RunSettings
+from f2cto.training import FORMER
 from tests.test_rehearsal import SMALL
 
 TINY = ["training.steps=3", "training.batch=10", "network.hidden=[8]", "evaluation.pgd_steps=2", "evaluation.draws=1"]
@@ -215,6 +218,30 @@ def test_a_method_may_be_tuned_before_it_joins_a_comparison_and_not_after(
     assert main([*call, "--methods", "random,herding", *tuned]) == 0
     assert main([*call, "--methods", "herding"]) == 2
     assert "other settings (methods.herding.classwise)" in capsys.readouterr().err
+
+
+def test_a_folder_made_with_the_former_recipe_is_not_mixed_with_this_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [*CALL, "--methods", "random", "--seeds", "1", "--out", str(tmp_path)]
+    former = [part for key, value in FORMER.items() for part in ("--set", f"training.{key}={value}")]
+    assert main([*call, *former]) == 0
+    file = tmp_path / "settings.toml"
+    values = tomllib.loads(file.read_text())
+    values["training"] = {key: value for key, value in values["training"].items() if key not in FORMER}
+    file.write_text(tomli_w.dumps(values))  # as it was written before these settings existed
+    assert main(call) == 2
+    assert "training." in capsys.readouterr().err
+    assert main([*call, *former]) == 0
+
+
+def test_learners_that_collapse_are_recorded_and_marked(tmp_path: Path) -> None:
+    wild = ["--set", "training.rate=1e30"]  # no number of halvings helps
+    assert main([*CALL, *wild, "--methods", "random,balanced", "--seeds", "1", "--out", str(tmp_path)]) == 0
+    assert {row["collapsed"] for row in records(tmp_path)} == {True}
+    text = (tmp_path / "table.md").read_text()
+    assert "‡ After at least one task some learners only guess" in text
+    assert "random on seed 0" in text
 
 
 def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

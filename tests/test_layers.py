@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "comparison": {
         *{"config", "counting", "preparation", "randomness", "records", "rehearsal", "run_settings"},
-        *{"selection", "selectors"},
+        *{"selection", "selectors", "training"},
     },
     "comparison_folder": {"config", "records", "rehearsal", "writing"},
     "tuning_spaces": set(),

@@ -164,7 +164,8 @@ def test_training_passes_by_hand() -> None:
 
 @pytest.mark.parametrize("kept", [8, 30])
 def test_training_passes_are_those_that_a_network_counts(kept: int) -> None:
-    changes = ("training.steps=7", "training.batch=20", "training.attack_steps=3", f"size={kept}", "workers=1")
+    training = ("training.steps=7", "training.batch=20", "training.attack_steps=3", "training.restarts=0")
+    changes = (*training, f"size={kept}", "workers=1")
     settings, tally = Run("", "digits", (), changes).settings(), Tally()
     flat = FlatModel(counted(fresh(lambda: nn.Linear(5, 2), generator(0)), tally))
     x, y = torch.rand((kept, 5), generator=generator(1)), torch.arange(kept) % 2

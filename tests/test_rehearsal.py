@@ -96,8 +96,9 @@ def test_with_one_task_a_model_is_trained_on_the_coreset_alone_as_select_does() 
     s = stage.settings
     assert stage.test is not None
     coreset = kept(stage, Picked([list(range(7))] * 3))
-    judged = Judge(stage.network, stage.test, s.training, s.evaluation, stage.valid, s.seed).accuracies(coreset, 0)
-    assert {r.attack: r.accuracy for r in rows} == pytest.approx(judged)
+    judged = Judge(stage.network, stage.test, s.training, s.evaluation, stage.valid, s.seed).judged(coreset, 0)
+    assert {r.attack: r.accuracy for r in rows} == pytest.approx(judged.accuracy)
+    assert {r.collapsed for r in rows} == {judged.collapsed}
 
 
 SPLIT: dict[str, Any] = {"scenario": {"kind": "split", "classes": 2, "tasks": 3, "samples": 60}}

@@ -20,6 +20,7 @@ from f2cto.run_settings import Federation, RunSettings
 from f2cto.selection import select
 from f2cto.selectors.catalogue import METHODS, method
 from f2cto.selectors.f2cto_settings import F2ctoSettings
+from f2cto.training import FORMER
 
 BOUNDS = {"none": NOTHING, "all": EVERYTHING}  # what no method can be worse or better than, about
 
@@ -81,6 +82,11 @@ def contender(label: str, settings: RunSettings | None = None, said: Mapping[str
     if isinstance(own := changed.of(name), Mapping):
         build(method(name).settings, own, f"methods.{name}.")
     return found
+
+
+def former_defaults() -> dict[str, Any]:
+    """What settings stand for in a folder that was made before they existed."""
+    return merged(plain(RunSettings()), {"training": FORMER})
 
 
 def stream(settings: RunSettings, seed: int, folder: Path) -> list[Prepared]:

@@ -36,7 +36,7 @@ class ComparisonFolder:
         """Write the settings; a folder made with other settings is refused, since rows would not be comparable.
 
         Settings of a method that has no rows yet may have changed: it may have been tuned meanwhile. Settings that did
-        not exist yet when the folder was made count as their `defaults`, which change nothing.
+        not exist yet when the folder was made count as `defaults` has them: as what was done before they existed.
         """
         file = self.path / SETTINGS
         differing = differences(merged(defaults or {}, read_toml(file)), settings) if file.exists() else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ from f2cto.data.dataset import LabelledData
 from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
 from f2cto.records import Score
-from f2cto.training import Training, train_robust
+from f2cto.training import Portion, Training, collapsed, train_robust
 
 
 class Part(StrEnum):
@@ -76,6 +76,14 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What one model is worth."""
+
+    accuracy: Mapping[str, float]  # by attack
+    collapsed: bool  # whether it only guesses on the samples it was trained on
+
+
+@dataclass(frozen=True)
 class Judge:
     """Trains and attacks models on given data, every method alike.
 
@@ -95,24 +103,27 @@ class Judge:
         """Mean and deviation over draws of the accuracy under each attack."""
         rows = []
         for draw, part in enumerate(data):
-            rows.append(self.accuracies(part, draw))
+            rows.append(self.judged(part, draw))
             on_draw()
-        return {name: _score([row[name] for row in rows]) for name in rows[0]}
+        fell = sum(row.collapsed for row in rows)
+        return {name: _score([row.accuracy[name] for row in rows], fell) for name in rows[0].accuracy}
 
-    def accuracies(self, data: LabelledData, draw: int) -> dict[str, float]:
-        """The accuracy under each attack of one model trained on `data`."""
+    def judged(self, data: LabelledData, draw: int) -> Judged:
+        """One model trained on `data`: whether it collapsed, and its accuracy under each attack."""
         flat = FlatModel(fresh(self.make_network, generator(self.seed, 2, draw)).to(self.device))
         data, test = data.to(self.device), self.test.to(self.device)
         against = self.evaluation.training_attack(self.training.attack_steps, self.valid)
         w = train_robust(flat, flat.own(), data.x, data.y, against, self.training, self._rng(3, draw))
-        return {
+        accuracy = {
             name: robust_accuracy(lambda x: flat.logits(w, x), attack, test.x, test.y, self.valid, self._rng(4, draw))
             for name, attack in self.evaluation.attacks(self.valid).items()
         }
+        return Judged(accuracy, collapsed(flat, w, Portion(data.x, data.y, 1)))
 
     def _rng(self, *key: int) -> Generator:
         return generator(self.seed, *key, device=self.device)
 
 
-def _score(values: Sequence[float]) -> Score:
-    return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values))
+def _score(values: Sequence[float], collapsed: int) -> Score:
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Score(statistics.fmean(values), spread, len(values), collapsed)

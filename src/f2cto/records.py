@@ -45,6 +45,7 @@ class Score:
     mean: float
     std: float
     draws: int
+    collapsed: int = 0  # how many of the models only guess, on their own training data too
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Row:
     passes: int  # samples passed forwards or backwards through the network
     worst_class: float  # the accuracy in the class that has the lowest
     forgetting: float | None  # the accuracy just after the task was learned less the final one; none for the last task
+    collapsed: bool | None = None  # whether the learner only guessed just after this task; None: nobody looked
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,4 +110,5 @@ class RunRecord:
             "accuracy": {
                 name: {attack: score.mean for attack, score in scores.items()} for name, scores in self.accuracy.items()
             },
+            "collapsed": {name: max(s.collapsed for s in of.values()) for name, of in self.accuracy.items() if of},
         }

@@ -11,8 +11,8 @@ begin where the learner is. With a single task there is nothing to rehearse: a m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,7 @@ from f2cto.randomness import generator
 from f2cto.records import Row
 from f2cto.run_settings import ProxyStart
 from f2cto.selection import coreset_sizes
-from f2cto.training import Portion, joined, train_on
-
-CHUNK = 500  # test samples that are attacked at a time
+from f2cto.training import CHUNK, Portion, collapsed, joined, train_on
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,14 @@ class Picked:
 
 # From a task's number, the task, each worker's budget and the network that a method may choose with.
 Pick = Callable[[int, Prepared, Sequence[int], nn.Module], Picked]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The learner just after a task."""
+
+    collapsed: bool  # whether it only guesses on the samples it was trained on
+    accuracy: Mapping[str, float] = field(default_factory=dict)  # by attack; empty after the last task
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,10 @@ class Learner:
             in_play = row.expand(len(data), -1)
         return Portion(data.x, columns[data.y], batch, outputs=in_play)
 
+    def collapsed(self, w: Tensor, stage: Prepared, data: LabelledData) -> bool:
+        """Whether the learner only guesses on the samples of a task that it has just been trained on."""
+        return collapsed(self.model, w, self.portion(stage, data, 1))
+
     def proxy(self, w: Tensor, stage: Prepared) -> nn.Module:
         """The network that methods choose the samples of a task with: a new one, or one that knows what `w` knows."""
         module = new_proxy(stage)
@@ -103,18 +113,19 @@ def rehearse(stages: Sequence[Prepared], label: str, memory: Memory) -> list[Row
     w = learner.model.own()
     if len(stages) == 1:
         picked = memory.pick(1, stages[0], _budgets(stages[0], 1, 1), new_proxy(stages[0]))
-        w = _train(learner, w, stages[0], 1, kept(stages[0], picked), [])
-        return _rows(learner, w, stages, label, [picked], [{}])
+        coreset = kept(stages[0], picked)
+        w = _train(learner, w, stages[0], 1, coreset, [])
+        return _rows(learner, w, stages, label, [picked], [Learned(learner.collapsed(w, stages[0], coreset))])
     stored: list[LabelledData] = []
     picks: list[Picked] = []
-    learned: list[dict[str, float]] = []
+    learned: list[Learned] = []
     for number, stage in enumerate(stages, start=1):
         replay = [(stages[i], data) for i, data in enumerate(stored) if len(data)]
         w = _train(learner, w, stage, number, stage.train, replay)
         last = number == len(stages)
-        learned.append(
-            {} if last else {name: right[0] for name, right in _verdicts(learner, w, stage, strong=False).items()}
-        )
+        verdicts = {} if last else _verdicts(learner, w, stage, strong=False)
+        fell = learner.collapsed(w, stage, stage.train)
+        learned.append(Learned(fell, {name: right for name, (right, _) in verdicts.items()}))
         budgets = _budgets(stage, number, len(stages))
         picks.append(Picked([]) if last else memory.pick(number, stage, budgets, learner.proxy(w, stage)))
         most = stage.settings.rehearsal.memory // number if memory.bounded else None
@@ -198,7 +209,7 @@ def _rows(  # noqa: PLR0913
     stages: Sequence[Prepared],
     label: str,
     picks: Sequence[Picked],
-    learned: Sequence[dict[str, float]],
+    learned: Sequence[Learned],
 ) -> list[Row]:
     return [
         Row(
@@ -211,8 +222,9 @@ def _rows(  # noqa: PLR0913
             floats=picked.floats,
             passes=picked.passes,
             worst_class=worst,
-            forgetting=before[name] - accuracy if name in before else None,
+            forgetting=after.accuracy[name] - accuracy if name in after.accuracy else None,
+            collapsed=after.collapsed,
         )
-        for number, (stage, picked, before) in enumerate(zip(stages, picks, learned, strict=True), start=1)
+        for number, (stage, picked, after) in enumerate(zip(stages, picks, learned, strict=True), start=1)
         for name, (accuracy, worst) in _verdicts(learner, w, stage, strong=True).items()
     ]

@@ -210,7 +210,7 @@ def test_a_lifted_method_works_after_its_iterations() -> None:
         shard.model.losses(w, shard.x, shard.y)  # type: ignore[attr-defined]
         return evenly(uniform(shard, rng))  # type: ignore[arg-type]
 
-    pretraining = Pretraining(rounds=3, local=Training(steps=4, batch=10, attack_steps=2, ramp=0.0))
+    pretraining = Pretraining(rounds=3, local=Training(steps=4, batch=10, attack_steps=2, ramp=0.0, restarts=0))
     row = probe("lifted", 1, lambda given: Lifted(look, pretraining, given))  # type: ignore[arg-type]
     assert row.passes == pytest.approx(Passes(1 + 4 * 3 * 10 / 20, 4 * 3 * 10 / 20, 0))
     assert row.passes_outside == pytest.approx(Passes(1, 0, 0))

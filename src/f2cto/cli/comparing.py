@@ -66,7 +66,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
 
 def run(chosen: argparse.Namespace) -> int:
     """Compute what is missing, then write the tables."""
-    from f2cto.comparison import contender, stream  # noqa: PLC0415
+    from f2cto.comparison import contender, former_defaults, stream  # noqa: PLC0415
     from f2cto.comparison_folder import ComparisonFolder  # noqa: PLC0415
     from f2cto.data.folder import data_folder  # noqa: PLC0415
     from f2cto.run_settings import RunSettings  # noqa: PLC0415
@@ -83,7 +83,7 @@ def run(chosen: argparse.Namespace) -> int:
     for label in labels:
         contender(label, settings, said)
     folder = ComparisonFolder(chosen.out)
-    folder.claim(plain(settings), plain(RunSettings()))
+    folder.claim(plain(settings), former_defaults())
     expected = len(tasks) * attacks(tasks)
     done = folder.rows(expected)
     known = {(row.method, row.seed) for row in done}

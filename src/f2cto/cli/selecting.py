@@ -265,7 +265,7 @@ def show(record: RunRecord, console: Console, folder: RunFolder | None) -> None:
 
 
 def _show_table(record: RunRecord, console: Console) -> None:
-    from f2cto.report.tables import accuracy_header, accuracy_rows  # noqa: PLC0415
+    from f2cto.report.tables import accuracy_header, accuracy_rows, collapses  # noqa: PLC0415
 
     table = Table(title="A model trained robustly on…  (test accuracy, %)", title_justify="left")
     for number, name in enumerate(accuracy_header(record)):
@@ -273,3 +273,5 @@ def _show_table(record: RunRecord, console: Console) -> None:
     for cells in accuracy_rows(record):
         table.add_row(*cells)
     console.print(table)
+    if said := collapses(record):
+        console.print(said, highlight=False, soft_wrap=True)

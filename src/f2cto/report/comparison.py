@@ -31,6 +31,7 @@ class Cell:
     old: Score | None  # on all but the last, if there are several
     worst_class: Score  # the lowest accuracy on a class of any task
     forgetting: Score | None  # mean over the tasks that have one
+    collapsed: tuple[int, ...] = ()  # the seeds whose learner only guessed after some task; means contain them
 
 
 @dataclass(frozen=True)
@@ -192,17 +193,19 @@ def _complete(rows: Sequence[Row]) -> tuple[dict[tuple[str, str], BySeed], tuple
 
 def _cell(runs: BySeed) -> Cell:
     last = max(row.task for rows in runs.values() for row in rows)
+    fallen = tuple(seed for seed, rows in runs.items() if any(row.collapsed for row in rows))
 
     def over_seeds(value: Callable[[Sequence[Row]], float | None]) -> Score | None:
         values = [found for rows in runs.values() if (found := value(rows)) is not None]
-        return _score(values) if values else None
+        return _score(values, len(fallen)) if values else None
 
     return Cell(
         seeds=tuple(runs),
-        overall=_score([_overall(rows) for rows in runs.values()]),
+        overall=_score([_overall(rows) for rows in runs.values()], len(fallen)),
         old=over_seeds(lambda rows: _mean([row.accuracy for row in rows if row.task != last])),
-        worst_class=_score([min(row.worst_class for row in rows) for rows in runs.values()]),
+        worst_class=_score([min(row.worst_class for row in rows) for rows in runs.values()], len(fallen)),
         forgetting=over_seeds(lambda rows: _mean([row.forgetting for row in rows if row.forgetting is not None])),
+        collapsed=fallen,
     )
 
 
@@ -267,5 +270,6 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def _score(values: Sequence[float]) -> Score:
-    return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values))
+def _score(values: Sequence[float], collapsed: int = 0) -> Score:
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Score(statistics.fmean(values), spread, len(values), collapsed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from f2cto.records import Score
 from f2cto.report.comparison import Cell, Comparison, Duel, is_bound
 from f2cto.report.comparison_words import OURS_MARK, findings, introduction, method_name, notes
-from f2cto.report.tables import attack_name, percent
+from f2cto.report.tables import COLLAPSED, attack_name, percent
 
 _LATEX = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -26,6 +26,7 @@ _LATEX = {
     "”": "''",
     "’": "'",
     OURS_MARK: r"$^\dagger$",
+    COLLAPSED: r"$^\ddagger$",
 }
 
 
@@ -165,7 +166,8 @@ def _csv_row(comparison: Comparison, method: str, attack: str, duel: Duel | None
     row |= {"best_baseline": duel.baseline if duel else None}
     row |= {"common_seeds": (duel.difference.draws if duel.difference else 0) if duel else None}
     row |= _csv_score("difference", duel.difference if duel else None)
-    return row | {"t_test_p": duel.t_test if duel else None, "wilcoxon_p": duel.wilcoxon if duel else None}
+    row |= {"t_test_p": duel.t_test if duel else None, "wilcoxon_p": duel.wilcoxon if duel else None}
+    return row | {"collapsed": len(cell.collapsed)}
 
 
 def _csv_score(name: str, score: Score | None) -> dict[str, float | None]:

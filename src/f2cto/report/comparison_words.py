@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from f2cto.report.comparison import LOWER, UPPER, Comparison, Duel, family, is_bound
-from f2cto.report.tables import attack_name, percent
+from f2cto.report.tables import COLLAPSED, GUESSING, attack_name, percent
 
 OURS_MARK = "†"
 SIGNIFICANT = 0.05
@@ -44,7 +44,8 @@ def findings(comparison: Comparison) -> list[tuple[str, list[str]]]:
 
 def notes(comparison: Comparison) -> list[str]:
     """What a reader must know to trust the table: how tests were made, and which cells rest on which seeds."""
-    told = [_tests(comparison)] if any(duel.wilcoxon is not None for duel in comparison.duels) else []
+    told = [note] if (note := _collapses(comparison)) else []
+    told += [_tests(comparison)] if any(duel.wilcoxon is not None for duel in comparison.duels) else []
     told += [note] if (note := _seeds_note(comparison)) else []
     told += ["Left out as incomplete: " + " ".join(comparison.left_out)] if comparison.left_out else []
     return told
@@ -88,6 +89,22 @@ def _tests(comparison: Comparison) -> str:
         f"Each p is that of one comparison out of {len(tested)}, not corrected for their number; the baseline is the "
         "best on the very seeds it is tested on."
     )
+
+
+def _collapses(comparison: Comparison) -> str:
+    """Which learners collapsed; empty if none did."""
+    fell = {
+        method: sorted({seed for cell in comparison.cells[method].values() for seed in cell.collapsed})
+        for method in comparison.methods
+    }
+    found = [
+        f"{method} on seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+        for method, seeds in fell.items()
+        if seeds
+    ]
+    if not found:
+        return ""
+    return f"{COLLAPSED} After at least one task some learners {GUESSING}. The means contain them: {'; '.join(found)}."
 
 
 def _seeds_note(comparison: Comparison) -> str:

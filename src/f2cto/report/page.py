@@ -52,6 +52,7 @@ def render(record: RunRecord) -> str:
         tiles=_tiles(record),
         header=tables.accuracy_header(record),
         rows=_rows(record),
+        collapses=tables.collapses(record),
         bars=charts.accuracy_bars(record),
         curves=charts.curves(record.history),
         shown=workers[:OPEN_WORKERS],

@@ -8,6 +8,8 @@ from f2cto.records import RunRecord, Score
 
 REFERENCE = "all"  # training on all data is no coreset: it is what coresets are held against
 MISSING = "–"
+COLLAPSED = "‡"  # behind means that contain models which only guess
+GUESSING = "only guess: one answer for all samples, or a loss no better than chance, on their own training data"
 
 _METHODS = {
     "f2cto": "F²CTO coreset",
@@ -43,6 +45,13 @@ def attacks(record: RunRecord) -> list[str]:
     return [a for a in _ATTACKS if a in seen] + [a for a in seen if a not in _ATTACKS]
 
 
+def collapses(record: RunRecord) -> str:
+    """Which methods' models collapsed and how many, in a sentence; empty if none did."""
+    counts = {name: max((s.collapsed, s.draws) for s in record.accuracy[name].values()) for name in methods(record)}
+    found = [f"{method_name(name)} ({fell} of {draws})" for name, (fell, draws) in counts.items() if fell]
+    return f"{COLLAPSED} Some models {GUESSING}: {', '.join(found)}. The means contain them." if found else ""
+
+
 def best_coreset(record: RunRecord, attack: str = "pgd") -> str | None:
     """The method whose coreset beats all others under an attack, as far as the shown digits tell.
 
@@ -58,11 +67,11 @@ def best_coreset(record: RunRecord, attack: str = "pgd") -> str | None:
 
 
 def percent(score: Score | None) -> str:
-    """An accuracy as "mean ± std" in per cent, the std only where there were several draws."""
+    """An accuracy as "mean ± std" in per cent, the std only where there were several draws; collapses are marked."""
     if score is None or not math.isfinite(score.mean):
         return MISSING
-    mean = f"{100 * score.mean:.1f}"
-    return f"{mean} ± {100 * score.std:.1f}" if has_spread(score) else mean
+    spread = f" ± {100 * score.std:.1f}" if has_spread(score) else ""
+    return f"{100 * score.mean:.1f}{spread}" + (f" {COLLAPSED}" if score.collapsed else "")
 
 
 def has_spread(score: Score) -> bool:

@@ -18,7 +18,7 @@ from f2cto.attacks import Pgd
 from f2cto.message import Ask, Message
 from f2cto.randomness import generator
 from f2cto.selectors.base import Coreset, Given, OnRound, Shard
-from f2cto.training import Training, train_robust
+from f2cto.training import FORMER, Training, train_robust
 from f2cto.trilevel.master import Round, Solution, Stopped, average
 
 TRAIN, FINISH = "train", "finish"
@@ -29,7 +29,8 @@ class Pretraining:
     """How the shared model comes about before samples are chosen with it."""
 
     rounds: int = 20
-    local: Training = field(default_factory=lambda: Training(steps=20, ramp=0.0))  # of one round on one worker
+    # Of one round on one worker: too short to warm up in, and no model has to have learned anything after a round.
+    local: Training = field(default_factory=lambda: Training(steps=20, **{**FORMER, "ramp": 0.0}))
     robust: bool = True  # false: no attacks, as methods have it that know of none
 
     def __post_init__(self) -> None:
