@@ -110,6 +110,7 @@ def test_quiet_prints_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
             ["select", "--method", "easy", "--set", "f2cto.sharing.aggregation.rule=median"],
             "Weights, aggregation and privacy of `f2cto.sharing` are for F2CTO and its variants, and `easy` would not",
         ),
+        (["select", "--threads", "99999999999"], "--threads must be at least 1 and at most 4096; got 99999999999."),
         (["select", "--address", "auto"], "In `federation`: Address and folder are those of a Ray cluster"),
         (["select", "--what"], "Unrecognized arguments: --what; see `f2cto --help`."),
         (["fly"], "Argument COMMAND: invalid choice: 'fly'"),

@@ -91,9 +91,16 @@ def test_stops_when_stationary_or_out_of_time() -> None:
 
 @pytest.mark.parametrize(
     ("size", "counts", "expected"),
-    [(10, [20, 30], [10, 10]), (0.1, [20, 34], [2, 3]), (0.01, [20], [1]), (1, [5], [1]), (5.0, [5], [5])],
+    [
+        (10, [20, 30], [10, 10]),
+        (0.1, [20, 34], [2, 3]),
+        (0.01, [20], [1]),
+        (1, [5], [1]),
+        (5.0, [5], [5]),
+        ([np.int64(2), 3], [4, 4], [2, 3]),
+    ],
 )
-def test_sizes(size: float, counts: list[int], expected: list[int]) -> None:
+def test_sizes(size: Any, counts: list[int], expected: list[int]) -> None:
     assert coreset_sizes(size, counts) == expected
 
 
@@ -108,6 +115,10 @@ X, Y = SHARDS[0]
         (lambda: select(SHARDS, size=0), ValueError, "`size` must be a count"),
         (lambda: select(SHARDS, size=2.5), ValueError, "`size` must be a count"),
         (lambda: select(SHARDS, size=nan), ValueError, "`size` must be a count"),
+        (lambda: select(SHARDS, size=float("inf")), ValueError, "`size` must be a count"),
+        (lambda: select(SHARDS, size=4, model=nn.Linear), TypeError, "`model` must be a torch network"),  # type: ignore[arg-type]
+        (lambda: select(SHARDS, size=4, valid=(0, 1)), TypeError, r"`valid` must be a range.*got \(0, 1\)"),  # type: ignore[arg-type]
+        (lambda: select(SHARDS, size=4, seed=1.5), TypeError, "`seed` must be a whole number; got 1.5"),  # type: ignore[arg-type]
         (lambda: select([], size=4), ValueError, "`shards` is empty"),
         (lambda: select((X, Y), size=4), TypeError, r"for one worker give \[\(x, y\)\]"),
         (lambda: select([(X, Y), (X[:0], Y[:0])], size=4), ValueError, "Shard 1 is empty"),
@@ -115,7 +126,7 @@ X, Y = SHARDS[0]
         (lambda: select([(X, Y * 0)], size=4), ValueError, "at least two classes"),
         (lambda: select([(X * nan, Y)], size=4), ValueError, "Shard 0 has 20 samples with NaN"),
         (lambda: select([(X * 3, Y)], size=4), ValueError, r"outside the valid range \[0, 1\]"),
-        (lambda: select(SHARDS, size=4, model=small(2)), ValueError, "2 outputs; got label 2"),
+        (lambda: select(SHARDS, size=4, model=small(2)), ValueError, "2 outputs and the data 3 classes"),
         (lambda: select(SHARDS, size=4, model=small(3, 7)), ValueError, r"cannot take samples of shape \(6,\)"),
         (lambda: select(SHARDS, size=4, settings={"proxi": {}}), SettingsError, "did you mean `proxy`"),
         (

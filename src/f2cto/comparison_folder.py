@@ -63,7 +63,7 @@ class ComparisonFolder:
 
     def _parsed(self) -> list[Row]:
         file = self.path / RECORDS
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        lines = file.read_bytes().splitlines() if file.exists() else []
         return [row for line in lines if (row := _parsed(line)) is not None]
 
     def rows(self, expected: int) -> list[Row]:
@@ -73,7 +73,7 @@ class ComparisonFolder:
         counts = Counter((row.method, row.seed) for row in found)
         whole = [row for row in found if counts[row.method, row.seed] == expected]
         file, text = self.path / RECORDS, "".join(map(_line, whole))
-        if file.exists() and file.read_text(encoding="utf-8") != text:
+        if file.exists() and file.read_bytes() != text.encode():
             write_whole(file, text.encode())
         return whole
 
@@ -95,7 +95,7 @@ class ComparisonFolder:
             return None
         try:
             return Picked(**json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return None  # written by another version: select again
 
     def keep(self, label: str, seed: int, task: int, picked: Picked) -> None:
@@ -111,11 +111,11 @@ def _line(row: Row) -> str:
     return json.dumps(asdict(row)) + "\n"
 
 
-def _parsed(line: str) -> Row | None:
+def _parsed(line: bytes) -> Row | None:
     try:
         return Row(**json.loads(line))
     except TypeError as error:
         msg = f"{RECORDS} has rows of another version of f2cto ({error}); choose another --out."
         raise SettingsError(msg) from error
-    except ValueError:  # half a line of a killed process
+    except (ValueError, RecursionError):  # half a line of a killed process, or what a disk made of one
         return None

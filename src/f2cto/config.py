@@ -56,7 +56,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         msg = f"Cannot read settings from {path}: {error.strerror}."
         raise SettingsError(msg) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of endless numbers and of values nested too deep
         msg = f"{path} is not a valid TOML file: {error}."
         raise SettingsError(msg) from error
 
@@ -110,9 +110,13 @@ def nested(path: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
 
 def _value(text: str) -> Any:  # noqa: ANN401  (whatever TOML holds)
     try:
-        return tomllib.loads(f"v = {text}")["v"]
+        values = tomllib.loads(f"v = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError) as error:
+        msg = f"The value `{text[:20]}…` cannot be read: {error}."
+        raise SettingsError(msg) from error
+    return values["v"] if len(values) == 1 else text  # more than one: it has lines
 
 
 def _completed(field: Field[Any], value: Any) -> Any:  # noqa: ANN401

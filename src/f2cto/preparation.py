@@ -15,7 +15,7 @@ from f2cto import hardware
 from f2cto.attacks.base import Range
 from f2cto.config import SettingsError
 from f2cto.data.damage import damaged
-from f2cto.data.dataset import LabelledData, concat
+from f2cto.data.dataset import LabelledData, check_range, concat
 from f2cto.data.encoding import encode
 from f2cto.data.errors import DataError
 from f2cto.data.files import open_data
@@ -88,6 +88,8 @@ def _prepared(data: DataSet, tasks: Sequence[Task], settings: RunSettings) -> li
     fixed = (*data.fixed, *settings.data.fixed)
     encoded = encode([part for parts in dealt_out for part in parts], judged, fixed, settings.data.columns)
     valid = settings.data.range
+    for part in (*encoded.shards, *encoded.others):
+        check_range(part, valid.low, valid.high, settings.data.source)
     shards, tests = iter(encoded.shards), iter(encoded.others)
     return [
         Prepared(

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -14,7 +15,16 @@ from torch import Tensor, nn
 
 from f2cto import hardware
 from f2cto.attacks.base import Range
-from f2cto.data.dataset import LabelledData, Source, as_labelled, check_alike, check_range
+from f2cto.data.dataset import (
+    LabelledData,
+    Source,
+    as_labelled,
+    check_alike,
+    check_range,
+    labels_in,
+    numbered,
+    output_labels,
+)
 from f2cto.federation.engine import Traffic
 from f2cto.federation.faults import Absence
 from f2cto.models import FlatModel, fresh, mlp
@@ -38,6 +48,7 @@ class Selection:
     model: nn.Module  # the proxy model that was trained along the way
     stopped: Stopped
     traffic: Traffic
+    classes: tuple[int, ...] | tuple[str, ...] = ()  # the label that each output of the model stands for
     absences: tuple[Absence, ...] = ()  # who was missing when, where the engine may go on without
 
 
@@ -60,8 +71,10 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
 
     Args:
         shards: one (x, y) pair of arrays or tensors, or one torch `Dataset`, per worker. Bytes are divided by 255.
+            Labels are any whole numbers.
         size: how many samples each worker keeps: a count, a fraction of its shard, or a count for every worker.
-        model: the proxy network, from samples to logits; default: a perceptron with two hidden layers.
+        model: the proxy network, from samples to logits; default: a perceptron with two hidden layers. Labels below
+            its number of outputs are outputs; others need one output for each, and take them in their order.
         settings: those of the method, such as `F2ctoSettings`, or a mapping of what differs from the defaults.
         seed: the same seed gives the same bits.
         method: one of `f2cto list`.
@@ -82,9 +95,11 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
 
     """
     valid = valid or Range()
+    check_kinds(model, valid, seed)
     there = hardware.device(device)
     data = [part.to(there) for part in checked_shards(shards, valid)]
-    network = proxy_network(data, model, seed).to(there)
+    network, labels = proxy_network(data[0].x[:1], labels_in(data), model, seed)
+    data, network = [numbered(part, labels) for part in data], network.to(there)
     flat = FlatModel(network)
     w = flat.own()
     sizes = coreset_sizes(size, [len(part) for part in data])
@@ -99,6 +114,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         model=loaded(network, flat, result.solution.w),
         stopped=result.solution.stopped,
         traffic=result.traffic,
+        classes=tuple(labels.tolist()),
         absences=tuple(result.absences),
     )
 
@@ -114,8 +130,20 @@ def checked_shards(shards: Sequence[Source], valid: Range) -> list[LabelledData]
     data = [as_labelled(shard, f"Shard {i}") for i, shard in enumerate(shards)]
     for i, part in enumerate(data):
         check_range(part, valid.low, valid.high, f"Shard {i}")
-    check_alike(data, None)
+    check_alike(data)
     return data
+
+
+def check_kinds(model: object, valid: object, seed: object) -> None:
+    """Refuse what is no network, no range or no seed."""
+    for name, value, kind, example in (
+        ("model", model, nn.Module | None, "a torch network, such as `nn.Linear(4, 2)`"),
+        ("valid", valid, Range, "a range, such as `Range(-1, 1)`"),
+        ("seed", seed, Integral, "a whole number"),
+    ):
+        if not isinstance(value, kind):
+            msg = f"`{name}` must be {example}; got {value!r}."
+            raise TypeError(msg)
 
 
 def coreset_sizes(size: float | Sequence[int], counts: Sequence[int]) -> list[int]:
@@ -129,25 +157,23 @@ def coreset_sizes(size: float | Sequence[int], counts: Sequence[int]) -> list[in
 
 
 def _own_sizes(sizes: Sequence[int], workers: int) -> list[int]:
-    if len(sizes) != workers or not all(isinstance(k, int) and k >= 1 for k in sizes):
+    if len(sizes) != workers or not all(isinstance(k, Integral) and k >= 1 for k in sizes):
         msg = f"`size` must be one count >= 1 for each of the {workers} workers; got {list(sizes)}."
         raise ValueError(msg)
-    return list(sizes)
+    return [int(k) for k in sizes]
 
 
 def _equal_sizes(size: float, counts: Sequence[int]) -> list[int]:
-    if isinstance(size, bool) or not size > 0 or (size > 1 and size != round(size)) or not math.isfinite(size):
+    if isinstance(size, bool) or not (size > 0 and math.isfinite(size)) or (size > 1 and size != round(size)):
         msg = f"`size` must be a count (10) or a fraction below 1 (0.05) of each worker's samples; got {size}."
         raise ValueError(msg)
     return [round(size) if size >= 1 else max(1, round(size * count)) for count in counts]
 
 
-def proxy_network(data: Sequence[LabelledData], model: nn.Module | None, seed: int) -> nn.Module:
-    """A copy of the user's network, checked against the data, or a fresh perceptron."""
-    sample = data[0].x[:1]
+def proxy_network(sample: Tensor, found: Tensor, model: nn.Module | None, seed: int) -> tuple[nn.Module, Tensor]:
+    """A copy of the user's network, checked against the data, or a fresh perceptron; and the labels of its outputs."""
     if model is None:
-        classes = check_alike(data, None)
-        return fresh(lambda: mlp(sample.numel(), HIDDEN, classes), generator(seed, 1))
+        return fresh(lambda: mlp(sample.numel(), HIDDEN, len(found)), generator(seed, 1)), found.cpu()
     network = copy.deepcopy(model).float().to(sample.device).requires_grad_(requires_grad=True)
     try:
         with torch.no_grad():
@@ -158,8 +184,7 @@ def proxy_network(data: Sequence[LabelledData], model: nn.Module | None, seed: i
     if outputs.ndim != 2:
         msg = f"The model must give one row of logits per sample; got shape {tuple(outputs.shape)} for one sample."
         raise ValueError(msg)
-    check_alike(data, outputs.shape[1])
-    return network
+    return network, output_labels(found, outputs.shape[1])
 
 
 def loaded(network: nn.Module, flat: FlatModel, w: Tensor) -> nn.Module:

@@ -16,7 +16,7 @@ def write_whole(path: Path, content: bytes) -> None:
         # mkstemp is private to the owner; results are for whoever may read the folder.
         os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105
-    except OSError:
+    except BaseException:  # an interrupt leaves nothing half written either
         Path(temporary).unlink(missing_ok=True)
         raise
 

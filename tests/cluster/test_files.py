@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from f2cto.attacks.base import Range
 from f2cto.cli import main
 from f2cto.cluster.connection import Connection
 from f2cto.cluster.files import File, Told, agreed, all_told, contents, select_files, tell
@@ -52,7 +53,7 @@ def test_files_are_opened_by_their_workers_only(
 def test_a_file_that_is_not_there_is_named(hosts: Hosts, tmp_path: Path) -> None:
     files = [File(str(path)) for path in [*written(tmp_path)[:2], tmp_path / "gone.npz"]]
     with pytest.raises(DataError, match=r"gone\.npz"):
-        all_told(hosts, files)
+        all_told(hosts, files, Range())
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -61,7 +62,7 @@ def test_a_table_tells_its_columns_and_classes_only(tmp_path: Path, suffix: str)
     path = tmp_path / f"t{suffix}"
     frame.write_csv(path) if suffix == ".csv" else frame.write_parquet(path)
     file = File(str(path), "kind")
-    assert tell(file) == Told(3, (2,), ("dry", "wet"), ("a", "b"))
+    assert tell(file, Range()) == Told(3, (2,), ("dry", "wet"), ("a", "b"))
     assert contents(file).data.x.tolist() == [[0.0, 0.5], [1.0, 0.25], [0.125, 1.0]]
     assert contents(file).data.y.tolist() == [1, 0, 1]
 
@@ -69,8 +70,16 @@ def test_a_table_tells_its_columns_and_classes_only(tmp_path: Path, suffix: str)
 def test_bytes_are_divided_and_one_class_is_no_fault_of_a_worker(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.full((4, 1, 2, 2), 51, np.uint8), label=np.array([7, 7, 7, 7]))
     file = File(str(tmp_path / "a.npz"), "label")
-    assert tell(file) == Told(4, (1, 2, 2), ("7",))
+    assert tell(file, Range()) == Told(4, (1, 2, 2), ("7",))
     assert contents(file).data.x.flatten().tolist() == pytest.approx([0.2] * 16)
+
+
+def test_a_file_out_of_range_is_the_users_to_mend(hosts: Hosts, tmp_path: Path) -> None:
+    files = [File(str(path)) for path in written(tmp_path)]
+    with pytest.raises(
+        DataError, match=r"a\.npz has features from .*`data\.range\.low` and `data\.range\.high` in settings"
+    ):
+        all_told(hosts, files, Range(0.4, 0.6))
 
 
 def test_classes_are_those_of_all_workers() -> None:

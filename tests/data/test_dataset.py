@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from f2cto.data.dataset import LabelledData, as_labelled, check_alike
+from f2cto.data.dataset import LabelledData, as_labelled, check_alike, labels_in, numbered, output_labels
 from f2cto.data.sources import digits
 
 X, Y = np.random.default_rng(0).random((6, 3)), np.array([0, 1, 2, 0, 1, 2])
@@ -52,8 +52,8 @@ def test_bytes_become_fractions() -> None:
         ((X, Y[:5]), ValueError, "Shard 3 has 6 samples but 5 labels"),
         ((X[:0], Y[:0]), ValueError, "Shard 3 is empty"),
         (TensorDataset(torch.zeros(0, 3), torch.zeros(0)), ValueError, "Shard 3 is empty"),
-        ((X, Y - 1), ValueError, "must be 0 or larger; got -1 in row 0"),
-        ((X, Y + 0.5), TypeError, "whole class numbers"),
+        ((X, Y.astype(np.uint64) + np.uint64(2**63)), ValueError, "labels of Shard 3 are numbers beyond 63 bits"),
+        ((X, Y + 0.5), TypeError, "must be whole numbers"),
         ((X, Y.reshape(2, 3)), ValueError, "must be a vector"),
         ((X[:, 0], Y), ValueError, r"must have shape \(count, features…\)"),
         ((X * 1j, Y), TypeError, "complex"),
@@ -71,13 +71,25 @@ def test_parts_must_fit_together() -> None:
     part = as_labelled((X, Y), "a")
     wider = as_labelled((np.hstack([X, X]), Y), "b")
     with pytest.raises(ValueError, match=r"one shape; got \(3,\), \(6,\)"):
-        check_alike([part, wider], None)
-    with pytest.raises(ValueError, match="0 to 1 because the model has 2 outputs; got label 2"):
-        check_alike([part], 2)
-    with pytest.raises(ValueError, match="All samples have label 0"):
-        check_alike([as_labelled((X, Y * 0), "c")], None)
-    assert check_alike([part], None) == 3
-    assert check_alike([part], 5) == 5
+        check_alike([part, wider])
+    check_alike([part, part])
+
+
+def test_labels_are_those_of_all_parts() -> None:
+    parts = [as_labelled((X, labels), "a") for labels in ([7, 7, -1, 7, -1, 7], [10**9] * 6)]
+    assert labels_in(parts).tolist() == [-1, 7, 10**9]
+    assert numbered(parts[0], labels_in(parts)).y.tolist() == [1, 1, 0, 1, 0, 1]
+    with pytest.raises(ValueError, match="All samples have label 1000000000"):
+        labels_in(parts[1:])
+
+
+def test_labels_of_outputs() -> None:
+    assert output_labels(torch.tensor([0, 2]), 3).tolist() == [0, 1, 2]
+    assert output_labels(torch.tensor([1, 2, 3]), 3).tolist() == [1, 2, 3]
+    with pytest.raises(
+        ValueError, match="the model has 2 outputs and the data 3 classes, 0 to 2; give a model with 3 outputs"
+    ):
+        output_labels(torch.tensor([0, 1, 2]), 2)
 
 
 def test_digits() -> None:

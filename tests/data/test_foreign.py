@@ -50,7 +50,7 @@ def test_frames(library: Any) -> None:
         ),
         ({"y": LABELS}, "y", ValueError, "Shard 3 has no columns beside the label"),
         ({**COLUMNS, "y": ["u", "v", "u"]}, "y", TypeError, "y of Shard 3 must be an array of numbers"),
-        ({**COLUMNS, "y": [0, 1, None]}, "y", TypeError, "labels of Shard 3 must be whole class numbers"),
+        ({**COLUMNS, "y": [0, 1, None]}, "y", TypeError, "labels of Shard 3 must be whole numbers"),
         ({"a": [0.5, None, 1.0], "y": LABELS}, "y", ValueError, "NaN or infinite features, the first in row 1"),
     ],
 )
@@ -124,7 +124,7 @@ def test_bad_hugging_face_data_are_named(hub: ModuleType) -> None:
         (make({"a": [], "y": []}), ValueError, "Shard 3 is empty"),
         (make({"image": uneven, "y": [0, 1]}), ValueError, "pictures of Shard 3 have different sizes"),
         (make({"image": [Image.new("I;16", (3, 3))], "y": [0]}), ValueError, "more than 8 bits a pixel"),
-        (make({"a": [1.0], "y": [-1]}), ValueError, "0 or larger; got -1 in row 0"),
+        (make({"a": [1.0], "y": [-1]}), ValueError, r"1 samples without a label \(-1\), the first in row 0"),
         (
             hub.DatasetDict({"train": make({"a": [1.0], "y": [0]})}),
             TypeError,

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 from torch.func import jacrev
 
+from f2cto.counting import Tally, counted
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
+from f2cto.models import FlatModel, fresh, mlp
+from f2cto.randomness import generator
 from f2cto.selectors.base import Shard
 from f2cto.selectors.f2cto import F2cto
 from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Reading, Sharing
@@ -253,3 +256,21 @@ def test_other_choices_ask_nothing_and_do_not_answer(choice: Choice) -> None:
 def test_senseless_readings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="Reading places"):
         Reading(**wrong)  # type: ignore[arg-type]
+
+
+def test_w_stands_still_so_that_a_sample_is_differentiated_once_a_round() -> None:
+    """Besides what is taken, and the gradients of candidates where it is their worker's turn."""
+    shards, tally = doubles(workers=5, count=30, size=6), Tally()
+    model = FlatModel(counted(fresh(lambda: mlp(6, (8,), 3), generator(0)), tally))
+    shards = [replace(shard, model=model) for shard in shards]
+    method = F2cto(replace(SETTINGS, screening=Screening(), stopping=Stopping(iterations=1)), radius=20.0)
+    engine, before = InProcess(method.program(), shards), list[Tally]()
+
+    def ask(phase: str, message: Message) -> list[Message]:
+        if phase == READ and not before:
+            before.append(tally.copy())
+        return engine.ask(phase, message)
+
+    method.lead(ask, model.own().double(), lambda _: None)
+    samples, rounds, places = 5 * 30, SETTINGS.reading.rounds, 5 * 6
+    assert (tally - before[0]).backward <= 2 * rounds * samples + places  # the sums, and candidates' own gradients

@@ -139,7 +139,7 @@ def test_arrays(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has label `c` in row 1"):
         read_site(two, None, schema)
     np.savez(two, x=np.zeros((2, 1, 2, 2)), y=["a"])
-    with pytest.raises(DataError, match="one label for each in y"):
+    with pytest.raises(DataError, match="must hold one value for each of 2 samples"):
         read_site(two, None, schema)
     np.savez(two, z=np.zeros((2, 1, 2, 2)), y=["a"])
     with pytest.raises(DataError, match="has no array `x`"):

@@ -78,7 +78,7 @@ def run(chosen: argparse.Namespace) -> int:
     said = assignments(chosen.set)
     settings, data = build(RunSettings, merged(read_preset(chosen.preset), said)), data_folder(chosen.data_dir)
     tasks = stream(settings, chosen.first_seed, data)
-    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods else every_method(tasks)))
+    labels = list(dict.fromkeys(chosen.methods.split(",") if chosen.methods is not None else every_method(tasks)))
     check(labels, tasks)
     for label in labels:
         contender(label, settings, said)
@@ -93,7 +93,7 @@ def run(chosen: argparse.Namespace) -> int:
         for label in labels
         if (label, seed) not in known
     ]
-    console = Console(quiet=chosen.quiet)
+    console = Console(quiet=chosen.quiet, markup=False)
     failed = compute(jobs, chosen.jobs, folder, console)
     show(folder, folder.rows(expected), console, command_line(chosen), settings)
     for job, reason in failed:
@@ -217,5 +217,5 @@ def show(
     folder.write("table.csv", csv_text(found))
     folder.write("table.tex", latex(found))
     folder.write("table.svg", picture(found))
-    console.print(markdown(found), highlight=False, markup=False, soft_wrap=True)
+    console.print(markdown(found), highlight=False, soft_wrap=True)
     console.print(f"Written to {folder.path}: records.jsonl, table.md, .csv, .tex, .svg.", highlight=False)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.bar import Bar
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from f2cto.config import SettingsError
 
@@ -51,9 +51,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
         verb.add_argument("--data-dir", type=Path, help="the folder with the data sets")
         verb.add_argument("--json", action="store_true", help="end with one JSON object on standard output")
         if run is run_info:
-            verb.add_argument(
-                "--out", type=Path, default=Path(), help="folder to write NAME.png to (default: this one)"
-            )
+            verb.add_argument("--out", type=Path, help="folder to write NAME.png to (default: this one)")
         verb.set_defaults(run=run)
 
 
@@ -71,8 +69,8 @@ def run_list(chosen: argparse.Namespace) -> int:
         return 0
     table = Table(title=f"data sets in {root}", title_justify="left", show_header=False, box=None, padding=(0, 2))
     for name, source in SOURCES.items():
-        table.add_row(f"[bold]{name}[/bold]", states[name], source.about)
-    Console().print(table)
+        table.add_row(Text(name, style="bold"), states[name], source.about)
+    Console(markup=False).print(table)
     return 0
 
 
@@ -82,7 +80,7 @@ def run_fetch(chosen: argparse.Namespace) -> int:
     from f2cto.fetching import fetch  # noqa: PLC0415
 
     source, root = _source(chosen.name), data_folder(chosen.data_dir)
-    console = Console()
+    console = Console(markup=False)
     bars = Progress(
         *(TextColumn("{task.description}"), BarColumn(bar_width=24), DownloadColumn(), TimeRemainingColumn()),
         console=console,
@@ -115,16 +113,16 @@ def run_info(chosen: argparse.Namespace) -> int:
     source = _source(chosen.name)
     found = source.load(data_folder(chosen.data_dir))
     facts = _facts(source, found)
-    console = Console()
+    console = Console(markup=False)
     console.print(_headline(found), highlight=False, soft_wrap=True)
     console.print(_histogram(found))
     for note in facts["notes"]:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        console.print(note, highlight=False, soft_wrap=True)
     if rows := _pictures(found):
         from f2cto.report.grid import grid  # noqa: PLC0415
 
-        picture = chosen.out / f"{source.name}.png"
-        chosen.out.mkdir(parents=True, exist_ok=True)
+        picture = (chosen.out or Path()) / f"{source.name}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
         picture.write_bytes(grid(rows))
         console.print(f"Written: {picture}", highlight=False, soft_wrap=True)
     if chosen.json:
@@ -182,7 +180,7 @@ def _histogram(found: DataSet) -> Table:
     table.add_column("test", justify="right")
     train, test = _counts(found.train, found), _counts(found.test, found)
     for name, here, there in zip(found.classes, train, test, strict=True):
-        table.add_row(escape(name), f"{here:,}", Bar(max(train), 0, here, width=30), f"{there:,}" if found.test else "")
+        table.add_row(name, f"{here:,}", Bar(max(train), 0, here, width=30), f"{there:,}" if found.test else "")
     return table
 
 

@@ -57,7 +57,7 @@ def run(chosen: argparse.Namespace) -> int:
         "out": str(out),
         "seconds": chosen.seconds,
     }
-    console, number = Console(quiet=chosen.quiet), _under_way(link, out)
+    console, number = Console(quiet=chosen.quiet, markup=False), _under_way(link, out)
     try:
         if number:
             console.print(f"Run {number} is under way for {out}; watching it.", highlight=False)
@@ -218,7 +218,7 @@ def _told(console: Console, out: Path) -> int:
         missing = {i: site for i, site in sites.items() if site.get("kept") is None}
         for i, site in missing.items():
             why = str(site.get("why", "it was not asked")).rstrip(".")
-            console.print(f"Site {i} has written no coreset: {why}.", highlight=False, markup=False)
+            console.print(f"Site {i} has written no coreset: {why}.", highlight=False)
         if missing:
             console.print("The same command asks them again.", highlight=False)
     console.print(f"Done: the model and the history are in {out}, the coresets at the sites.", highlight=False)

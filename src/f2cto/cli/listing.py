@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from f2cto.bench.properties import Properties
@@ -44,7 +45,7 @@ def run(chosen: argparse.Namespace) -> int:
                 method["properties"] = rows[method["name"]].plain()
         print(json.dumps(groups))
         return 0
-    console = Console()
+    console = Console(markup=False)
     if chosen.properties:
         console.print(property_table(list(rows.values())))
         console.print(LEGEND, highlight=False)
@@ -52,7 +53,7 @@ def run(chosen: argparse.Namespace) -> int:
     for kind, group in groups.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for row in group:
-            table.add_row(f"[bold]{row['name']}[/bold]", row["about"])
+            table.add_row(Text(row["name"], style="bold"), row["about"])
         console.print(table)
     return 0
 
@@ -107,7 +108,7 @@ def property_table(rows: list[Properties]) -> Table:
         table.add_column(name, justify="right" if name in {"levels", "passes", "outside", "floats"} else "left")
     for row in rows:
         table.add_row(
-            f"[bold]{row.name}[/bold]",
+            Text(row.name, style="bold"),
             str(row.levels),
             *(str(getattr(row.constraints, name)) for name in sets),
             str(row.order),

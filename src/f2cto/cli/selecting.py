@@ -38,6 +38,8 @@ EXAMPLES = """examples:
   f2cto select --preset unsw-nb15-small --engine ray --set federation.faults.on_failure=continue --out runs/ray
 """
 
+THREADS = 4096  # more than any machine has processors
+
 BLIND = (
     "Note: the model that chose these samples is no better than one that always gives the same answer, so that it had "
     "little to choose by. Give it more iterations or other steps: shorter ones for deep networks, such as "
@@ -98,8 +100,8 @@ def run(chosen: argparse.Namespace) -> int:
 
     settings = build(RunSettings, requested(chosen))
     settings.check_said(settings.method, assignments(chosen.set))
-    if chosen.threads is not None and chosen.threads < 1:
-        msg = f"--threads must be at least 1; got {chosen.threads}."
+    if chosen.threads is not None and not 1 <= chosen.threads <= THREADS:
+        msg = f"--threads must be at least 1 and at most {THREADS}; got {chosen.threads}."
         raise SettingsError(msg)
     if shard_files.is_pattern(settings.data.source):
         return shard_files.run(chosen, settings)
@@ -110,9 +112,9 @@ def run(chosen: argparse.Namespace) -> int:
     if folder:
         folder.write_settings(plain(settings))
     torch.set_num_threads(chosen.threads or prepared.threads())
-    console = Console(quiet=chosen.quiet)
+    console = Console(quiet=chosen.quiet, markup=False)
     for note in prepared.notes:
-        console.print(f"note: {note}", style="dim", highlight=False, markup=False)
+        console.print(f"note: {note}", style="dim", highlight=False)
     with Screen(prepared, console, folder, chosen.threads) as screen:
         record = experiment.run(prepared, screen, chosen.threads)
     if folder:

@@ -33,7 +33,7 @@ def run(chosen: argparse.Namespace, settings: RunSettings) -> int:
     paths = matching(settings)
     check_heeded(chosen, settings)
     folder: RunFolder | None = None
-    console = Console(quiet=chosen.quiet)
+    console = Console(quiet=chosen.quiet, markup=False)
     with console.status(f"starting {len(paths)} workers") as status:
 
         def claimed() -> RunFolder | None:

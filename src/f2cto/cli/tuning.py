@@ -62,16 +62,15 @@ def run(chosen: argparse.Namespace) -> int:
     from f2cto.selectors.catalogue import method  # noqa: PLC0415
     from f2cto.tuning_spaces import SPACES  # noqa: PLC0415
 
-    console, name = Console(quiet=chosen.quiet), chosen.method
+    console, name = Console(quiet=chosen.quiet, markup=False), chosen.method
     method(name)
     if not SPACES.get(name):
-        console.print(f"`{name}` has no open settings: there is nothing to tune.", highlight=False, markup=False)
+        console.print(f"`{name}` has no open settings: there is nothing to tune.", highlight=False)
         return 0
     check(chosen)
     plan = planned(chosen)
-    folder = TuningFolder(
-        chosen.out or Path("runs", "tune", f"{Path(chosen.preset).stem}-{name}"), identity(plan, chosen)
-    )
+    chosen.out = chosen.out or Path("runs", "tune", f"{Path(chosen.preset).stem}-{name}")
+    folder = TuningFolder(chosen.out, identity(plan, chosen))
     if folder.own != plan.search.own():
         console.print(f"The settings of `{name}` have changed since; the search in {folder.path} goes on as it began.")
         plan = replace(plan, search=plan.search.started_from(folder.own))
@@ -163,9 +162,9 @@ def conclude(chosen: argparse.Namespace, plan: Plan, trials: Sequence[Trial], co
         raise ArithmeticError(msg) from error
     console.print(table(plan, trials, found))
     words = verdict(plan, trials, found)
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
+    console.print(words, highlight=False, soft_wrap=True)
     if chosen.save is not None:
-        console.print(f"Written to {saved(chosen, plan, found, words)}.", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Written to {saved(chosen, plan, found, words)}.", highlight=False, soft_wrap=True)
     return 0
 
 

@@ -52,7 +52,7 @@ class TuningFolder:
     def trials(self) -> list[Trial]:
         """The trials so far, by number; what a killed process left half written is dropped."""
         file = self.path / TRIALS
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        lines = file.read_bytes().splitlines() if file.exists() else []
         found = {trial.number: trial for line in lines if (trial := _parsed(line)) is not None}
         if len(found) < len(lines):
             write_whole(file, "".join(map(_line, found.values())).encode())
@@ -110,10 +110,10 @@ def _line(trial: Trial) -> str:
     return json.dumps(asdict(trial)) + "\n"
 
 
-def _parsed(line: str) -> Trial | None:
+def _parsed(line: bytes) -> Trial | None:
     from f2cto.tuning import Trial  # noqa: PLC0415
 
     try:
         return Trial(**json.loads(line))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None

@@ -11,7 +11,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import torch
 from torch import nn
 
@@ -19,7 +18,7 @@ from f2cto.attacks.base import Range
 from f2cto.cluster.fleet import HERE, RayFleet
 from f2cto.cluster.hosts import Cluster, Hosts
 from f2cto.config import SettingsError
-from f2cto.data.array_file import LABELS, SAMPLES, load_arrays
+from f2cto.data.array_file import LABELS, label_series, load_arrays, sample_array
 from f2cto.data.dataset import LabelledData, as_labelled, check_range
 from f2cto.data.errors import DataError
 from f2cto.data.foreign import frame_features
@@ -70,20 +69,20 @@ class FileShard:
 
     file: File
     classes: tuple[str, ...]  # of all workers
-    valid: Range
     shard: Mapping[str, Any] = field(default_factory=dict)  # all else that a `Shard` has
 
     def __call__(self) -> Shard:
         """The shard with its samples."""
         found = contents(self.file)
-        check_range(found.data, self.valid.low, self.valid.high, self.file.path)
         place = torch.tensor([self.classes.index(name) for name in found.told.classes])
         return Shard(found.data.x, place[found.data.y], **self.shard)
 
 
-def tell(file: File) -> Told:
-    """What is said about a file."""
-    return contents(file).told
+def tell(file: File, valid: Range) -> Told:
+    """What is said about a file, whose features have to be in range."""
+    found = contents(file)
+    check_range(found.data, valid.low, valid.high, file.path)
+    return found.told
 
 
 @cache  # a worker opens its file once, to tell about it, and works with what it has then
@@ -101,11 +100,9 @@ def contents(file: File) -> Contents:
 
 def _arrays(path: Path, label: str) -> Contents:
     arrays = load_arrays(path)
-    for name in (SAMPLES, label):
-        if name not in arrays:
-            raise DataError(missing("array", name, list(arrays), str(path)))
-    y, classes = numbered_names(pl.Series(arrays[label]), f"the array {label} of {path}")
-    data = as_labelled((arrays[SAMPLES], y), str(path))
+    x = sample_array(arrays, path)
+    y, classes = numbered_names(label_series(arrays, label, path), f"the array {label} of {path}")
+    data = as_labelled((x, y), str(path))
     return Contents(data, Told(len(data), tuple(data.x.shape[1:]), classes))
 
 
@@ -161,18 +158,18 @@ def select_files(  # noqa: PLR0913  (as `select`)
     files = [File(str(path), label) for path in paths]
     hosts = Hosts(len(files), cluster)
     try:
-        told = all_told(hosts, files)
+        told = all_told(hosts, files, valid)
         classes = agreed(told, files)
         network = _network(told[0].shape, len(classes), model, seed)
         flat = FlatModel(network)
         shards = [
-            FileShard(file, classes, valid, {"size": k, "model": flat, "worker": i, "seed": seed, "balance": balance})
+            FileShard(file, classes, {"size": k, "model": flat, "worker": i, "seed": seed, "balance": balance})
             for i, (file, k) in enumerate(zip(files, _sizes(size, told), strict=True))
         ]
         given = Given(flat.own(), valid, radius, balance)
         selector = make_selector(method, {} if settings is None else settings, given)
         gather = partial(RayFleet, faults=faults, hosts=hosts)
-        return _selection(run(selector, shards, flat.own(), on_round, gather), network)  # type: ignore[arg-type]
+        return _selection(run(selector, shards, flat.own(), on_round, gather), network, classes)  # type: ignore[arg-type]
     finally:
         hosts.close()
 
@@ -184,7 +181,7 @@ def _sizes(size: float | Sequence[int], told: Sequence[Told]) -> list[int]:
         raise SettingsError(str(error)) from error
 
 
-def _selection(result: Result, network: nn.Module) -> Selection:
+def _selection(result: Result, network: nn.Module, classes: tuple[str, ...]) -> Selection:
     return Selection(
         indices=[c.indices.numpy() for c in result.coresets],
         weights=[c.weights.double().numpy() for c in result.coresets],
@@ -192,6 +189,7 @@ def _selection(result: Result, network: nn.Module) -> Selection:
         model=loaded(network, FlatModel(network), result.solution.w),
         stopped=result.solution.stopped,
         traffic=result.traffic,
+        classes=classes,
         absences=tuple(result.absences),
     )
 
@@ -211,9 +209,9 @@ def agreed(told: Sequence[Told], files: Sequence[File]) -> tuple[str, ...]:
     return classes
 
 
-def all_told(hosts: Hosts, files: Sequence[File]) -> list[Told]:
+def all_told(hosts: Hosts, files: Sequence[File], valid: Range) -> list[Told]:
     """What all workers say about their files."""
-    told = hosts.call({i: partial(tell, file) for i, file in enumerate(files)})
+    told = hosts.call({i: partial(tell, file, valid) for i, file in enumerate(files)})
     for i, each in sorted(told.items()):
         if isinstance(each, Exception):
             if str(each).startswith(f"{DataError.__name__}: "):  # raised elsewhere, and yet the user's to mend
@@ -226,5 +224,4 @@ def _network(shape: tuple[int, ...], classes: int, model: Model, seed: int) -> n
     """The proxy, tried out on blank samples: the driver has no others."""
     if model is not None and not isinstance(model, nn.Module):
         model = fresh(partial(model, shape, classes), generator(seed, 1))
-    blank = LabelledData(torch.zeros(classes, *shape), torch.arange(classes))
-    return proxy_network([blank], model, seed)
+    return proxy_network(torch.zeros(1, *shape), torch.arange(classes), model, seed)[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,11 @@ def read_arrays(path: Path, label: str | None, site: str | None) -> DataSet:
     """Samples out of `x`, labels out of `y` and sites out of `site`, if it is there, or under the names given."""
     arrays = load_arrays(path)
     label, site = label or LABELS, site or (SITES if SITES in arrays else None)
-    x = _numbers(arrays, path)
-    y, classes = numbered_classes(_series(arrays, label, path), f"the array {label} of {path}")
-    sites, names = numbered_names(_series(arrays, site, path), f"the array {site} of {path}") if site else (None, ())
+    x = sample_array(arrays, path)
+    y, classes = numbered_classes(label_series(arrays, label, path), f"the array {label} of {path}")
+    sites, names = (
+        numbered_names(label_series(arrays, site, path), f"the array {site} of {path}") if site else (None, ())
+    )
     sound = np.flatnonzero(np.isfinite(x).reshape(len(x), -1).all(axis=1))
     if len(sound) == 0:
         msg = f"All {len(x)} rows of x in {path} have NaN or infinite numbers; repair them."
@@ -42,7 +42,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
         with path.open("rb") as file:  # numpy would leave it open where it is broken
             found = np.load(file, allow_pickle=False)
             return {SAMPLES: found} if isinstance(found, np.ndarray) else dict(found)
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError) as error:
+    except Exception as error:  # a broken header can end in whatever Python's own parser raises
         msg = f"{path} cannot be read ({error}); write it with numpy.savez(path, x=..., y=...), without objects."
         raise DataError(msg) from error
 
@@ -56,7 +56,7 @@ def array_rows(path: Path, rows: Tensor) -> pl.DataFrame:
     return pl.DataFrame(features | {name: v[rows.numpy()] for name, v in arrays.items() if v.shape == (len(x),)})
 
 
-def _numbers(arrays: dict[str, Array], path: Path) -> Array:
+def sample_array(arrays: dict[str, Array], path: Path) -> Array:
     """Bytes as they are, other numbers as float32."""
     x = _array(arrays, SAMPLES, path)
     if x.dtype.kind not in "biuf" or x.ndim < 2 or x.size == 0:
@@ -66,10 +66,14 @@ def _numbers(arrays: dict[str, Array], path: Path) -> Array:
         return x if x.dtype == np.uint8 else x.astype(np.float32)
 
 
-def _series(arrays: dict[str, Array], name: str, path: Path) -> pl.Series:
+def label_series(arrays: dict[str, Array], name: str, path: Path) -> pl.Series:
+    """The values of an array, one for each sample."""
     values, count = _array(arrays, name, path), len(arrays[SAMPLES])
     if values.shape != (count,):
         msg = f"The array {name} of {path} must hold one value for each of {count} samples; got shape {values.shape}."
+        raise DataError(msg)
+    if values.dtype.kind not in "biufUS":
+        msg = f"The array {name} of {path} holds {values.dtype}; give whole numbers or names."
         raise DataError(msg)
     return pl.Series(name, values)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
+from f2cto.data.errors import DataError
 from f2cto.data.foreign import frame_arrays, frame_features, hugging_face_arrays, is_frame, is_hugging_face
 
 Source = Any  # what `as_labelled` takes
@@ -59,20 +60,43 @@ def as_labelled(source: Source, name: str) -> LabelledData:
     return LabelledData(_features(x, name), _labels(y, name))
 
 
-def check_alike(parts: Sequence[LabelledData], classes: int | None) -> int:
-    """The number of classes, after checking that all parts can belong to one problem."""
+def check_alike(parts: Sequence[LabelledData]) -> None:
+    """Refuse parts that cannot belong to one problem."""
     shapes = {tuple(part.x.shape[1:]) for part in parts}
     if len(shapes) > 1:
         msg = f"All shards need samples of one shape; got {', '.join(map(str, sorted(shapes)))}."
         raise ValueError(msg)
-    top = max(int(part.y.max()) for part in parts) + 1
-    if classes is not None and top > classes:
-        msg = f"Labels must be 0 to {classes - 1} because the model has {classes} outputs; got label {top - 1}."
+
+
+def labels_in(parts: Sequence[LabelledData]) -> Tensor:
+    """The different labels of all parts, in their order."""
+    found: Tensor = torch.unique(torch.cat([part.y for part in parts]))
+    if len(found) < 2:
+        msg = f"All samples have label {int(found[0])}; selecting for a classifier needs at least two classes."
         raise ValueError(msg)
-    if len(torch.cat([part.y for part in parts]).bincount().nonzero()) < 2:
-        msg = f"All samples have label {top - 1}; selecting for a classifier needs at least two classes."
-        raise ValueError(msg)
-    return classes or top
+    return found
+
+
+def output_labels(found: Tensor, outputs: int) -> Tensor:
+    """The label that each output of a model stands for.
+
+    Labels that are numbers of outputs already stay as they are. Any others need a model with one output for each.
+    """
+    if int(found[0]) >= 0 and int(found[-1]) < outputs:
+        return torch.arange(outputs)
+    if len(found) == outputs:
+        return found.cpu()
+    renumber = f"number them 0 to {outputs - 1}, or " if len(found) < outputs else ""
+    msg = (
+        f"Labels do not fit: the model has {outputs} outputs and the data {len(found)} classes, {int(found[0])} to "
+        f"{int(found[-1])}; {renumber}give a model with {len(found)} outputs."
+    )
+    raise ValueError(msg)
+
+
+def numbered(part: LabelledData, labels: Tensor) -> LabelledData:
+    """The same samples, with each label's position among `labels`."""
+    return LabelledData(part.x, torch.searchsorted(labels.to(part.y.device), part.y))
 
 
 def check_range(data: LabelledData, low: float, high: float, name: str) -> None:
@@ -82,9 +106,10 @@ def check_range(data: LabelledData, low: float, high: float, name: str) -> None:
     if smallest < low - slack or largest > high + slack:
         msg = (
             f"{name} has features from {smallest:.4g} to {largest:.4g}, outside the valid range [{low:g}, {high:g}]; "
-            "scale the data, or set `range.low` and `range.high`."
+            "scale the data, or say what is valid: `valid=Range(low, high)` in Python, `data.range.low` and "
+            "`data.range.high` in settings."
         )
-        raise ValueError(msg)
+        raise DataError(msg)
 
 
 def _tensors(source: Source, name: str) -> tuple[Tensor, Tensor]:
@@ -161,10 +186,9 @@ def _features(x: Tensor, name: str) -> Tensor:
 
 def _labels(y: Tensor, name: str) -> Tensor:
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        msg = f"The labels of {name} must be whole class numbers 0, 1, …; got {y.dtype}."
+        msg = f"The labels of {name} must be whole numbers; got {y.dtype}."
         raise TypeError(msg)
-    y = y.long()
-    if int(y.min()) < 0:
-        msg = f"The labels of {name} must be 0 or larger; got {int(y.min())} in row {int(y.argmin())}."
+    if y.dtype == torch.uint64 and bool((y.long() < 0).any()):
+        msg = f"The labels of {name} are numbers beyond 63 bits; give smaller ones."
         raise ValueError(msg)
-    return y
+    return y.long()

@@ -57,13 +57,25 @@ def hugging_face_arrays(data: Any, label: str | None, name: str) -> tuple[Array,
         raise DataError(missing("column", label, data.column_names, name))
     kinds = {column: kind for column, kind in data.features.items() if column != label}
     pictures = [column for column, kind in kinds.items() if type(kind).__name__ == "Image"]
-    y = data.select_columns([label]).with_format("numpy")[:][label]
+    y = _given(np.asarray(data.select_columns([label]).with_format("numpy")[:][label]), name)
     if len(pictures) == 1:
-        return _stacked(data.with_format(None)[:][pictures[0]], name), np.asarray(y)
+        return _stacked(data.with_format(None)[:][pictures[0]], name), y
     values = data.select_columns(list(kinds)).with_format("numpy")[:]
     arrays = {column: _own_type(np.asarray(values[column]), kind) for column, kind in kinds.items()}
     single = len(arrays) == 1 and next(iter(arrays.values())).ndim > 1
-    return next(iter(arrays.values())) if single else _side_by_side(arrays, name), np.asarray(y)
+    return next(iter(arrays.values())) if single else _side_by_side(arrays, name), y
+
+
+def _given(y: Array, name: str) -> Array:
+    """Labels as they are, unless some are -1: so Hugging Face writes that there is none."""
+    missing_ones = np.flatnonzero(y == -1)
+    if len(missing_ones):
+        msg = (
+            f"{name} has {len(missing_ones)} samples without a label (-1), the first in row {missing_ones[0]}; "
+            "leave them out, or take a split that has labels."
+        )
+        raise ValueError(msg)
+    return y
 
 
 def _side_by_side(columns: Mapping[Any, Array], name: str) -> Array:

@@ -55,16 +55,27 @@ def _texts(values: pl.Series, where: str) -> pl.Series:
         msg = f"{where} is empty in {values.null_count()} rows, the first row {first}; fill them or take the rows out."
         raise DataError(msg)
     if values.dtype.is_float() or values.dtype.is_decimal():
-        broken = (values != values.round()) | values.is_infinite()
+        broken = values != values.round()
+        if values.dtype.is_float():
+            broken |= values.is_infinite()
         if broken.any():
             first = broken.arg_true()[0]
             msg = f"{where} holds {values[first]} in row {first}; give whole numbers or names."
             raise DataError(msg)
-        values = values.cast(pl.Int64)
+        values = _whole(values, where)
     if not values.dtype.is_integer() and values.dtype not in NAMES:
         msg = f"{where} holds {values.dtype}; give whole numbers or names."
         raise DataError(msg)
     return values.cast(pl.String)
+
+
+def _whole(values: pl.Series, where: str) -> pl.Series:
+    try:
+        return values.cast(pl.Int64)
+    except pl.exceptions.PolarsError as error:
+        largest = str(values.abs().max())
+        msg = f"{where} holds numbers beyond 64 bits, such as {largest}; give smaller ones or names."
+        raise DataError(msg) from error
 
 
 def _read(texts: pl.Series) -> pl.Series:

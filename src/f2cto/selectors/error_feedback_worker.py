@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from f2cto.attacks import Pgd
+from f2cto.config import SettingsError
 from f2cto.message import Message
 from f2cto.models import FlatModel
 from f2cto.randomness import generator
@@ -22,6 +24,7 @@ from f2cto.trilevel.coreset import Blocks
 
 COUNT, PLAN, FILTER, KEEP, TRAIN, OPEN, FILL = "count", "plan", "filter", "keep", "train", "open", "fill"
 NOBODY = -1
+PAIRS_BYTES = 2 * 2**30  # of the inner products of all pairs of a class
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,7 @@ class FeedbackProgram:
 
     def start(self, shard: Shard) -> FeedbackState:
         """Everything is kept, nothing is known."""
+        check_pairs(shard, self.settings.proxies.count)
         everyone = torch.ones_like(shard.y, dtype=torch.bool)
         return FeedbackState(shard.x.new_zeros(len(shard.y)), everyone, parts_of(shard.model, shard.x))
 
@@ -221,6 +225,18 @@ def closed(state: FeedbackState) -> FeedbackState:
 def use(turn: int, proxy: int) -> int:
     """The number of a mask: that of the message it goes with, and of the proxy."""
     return turn << 10 | proxy
+
+
+def check_pairs(shard: Shard, proxies: int) -> None:
+    """Refuse classes whose matrices of all pairs would not fit, before anything is computed."""
+    counts, size = shard.y.bincount(), shard.x.element_size() * (proxies + 2)  # two more while places are filled
+    most, largest = math.isqrt(PAIRS_BYTES // size), int(counts.max())
+    if largest > most:
+        msg = (
+            f"`f2cto-ef` compares all samples of a class on a worker with each other, which fits {most:,} of them, and "
+            f"worker {shard.worker} has {largest:,} of class {int(counts.argmax())}; use more workers or `f2cto`."
+        )
+        raise SettingsError(msg)
 
 
 def even(shard: Shard, state: FeedbackState) -> Tensor:

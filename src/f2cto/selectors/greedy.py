@@ -38,6 +38,7 @@ from f2cto.selectors.representer import Representer
 from f2cto.trilevel.master import Solution, Stopped
 
 KERNEL = "kernel"
+PART_BYTES = 32 * 2**20  # of the kernel of candidates with all samples
 Rows = Callable[[Tensor], Tensor]  # the kernel of some samples, by number, with all.  (len, M)
 
 
@@ -153,6 +154,11 @@ class Growth:
         moved = (rows @ outer - rows[:, grown.chosen] @ b) / (2 * self.settings.penalty)
         return -(residual[which] * moved).sum(dim=1)
 
+    def rates_outside(self, grown: Grown, some: Tensor) -> Tensor:
+        """The same for samples not chosen, part by part, to bound memory."""
+        parts = some.split(max(1, PART_BYTES // (8 * len(self.targets))))  # type: ignore[no-untyped-call]
+        return torch.cat([self.rates(grown, self.rows(part), part) for part in parts])
+
 
 def grow(growth: Growth, y: Tensor, places: Tensor, rng: Generator) -> Grown:
     """A coreset with so many places for each class 0..max(y)."""
@@ -161,7 +167,7 @@ def grow(growth: Growth, y: Tensor, places: Tensor, rng: Generator) -> Grown:
         some = _candidates(y, places, grown.chosen, rng)[: growth.settings.candidates]
         if len(grown.chosen) >= growth.settings.start:
             grown = growth.settled(grown)
-            some = some[growth.rates(grown, growth.rows(some), some).argmin()][None]
+            some = some[growth.rates_outside(grown, some).argmin()][None]
         grown = growth.added(grown, some[:1])
     return growth.settled(grown)
 

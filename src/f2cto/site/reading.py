@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from f2cto.attacks.base import Range
-from f2cto.data.array_file import LABELS, SAMPLES, load_arrays
+from f2cto.data.array_file import LABELS, label_series, load_arrays, sample_array
 from f2cto.data.cells import Kind, words
 from f2cto.data.dataset import LabelledData, as_labelled
 from f2cto.data.errors import DataError
 from f2cto.data.image_folder import read_images
-from f2cto.data.labels import missing
 from f2cto.data.tables import guessed, label_column, read_table, require, typed
 from f2cto.site.schema import ColumnSchema, Schema
 
@@ -122,18 +121,8 @@ def _unknown(frame: pl.DataFrame, column: ColumnSchema) -> str:
 
 def _from_arrays(path: Path, label: str, schema: Schema) -> SiteData:
     arrays = load_arrays(path)
-    for name in (SAMPLES, label):
-        if name not in arrays:
-            raise DataError(missing("array", name, list(arrays), str(path)))
-    x, names = arrays[SAMPLES], arrays[label]
-    if names.shape != x.shape[:1] or x.dtype.kind not in "biuf" or x.ndim < 2 or x.size == 0:
-        msg = (
-            f"{path} needs numbers in x, a row for each sample, and one label for each in {label}; "
-            f"got {x.dtype} of shape {x.shape} and labels of shape {names.shape}."
-        )
-        raise DataError(msg)
+    x, names = sample_array(arrays, path), label_series(arrays, label, path)
     _, y = label_column(pl.DataFrame({label: names}), label, path, schema.classes)
-    x = x if x.dtype == np.uint8 else x.astype(np.float32)
     sound = torch.from_numpy(np.flatnonzero(np.isfinite(x).reshape(len(x), -1).all(axis=1)))
     if len(sound) == 0:
         msg = f"All {len(x)} rows of x in {path} have NaN or infinite numbers; repair them."

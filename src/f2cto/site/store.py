@@ -71,7 +71,7 @@ class Store:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             return {str(key): str(value) for key, value in found.items()}
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             msg = f"{path} cannot be read ({error})."
             raise StoreError(msg) from error
 
@@ -118,7 +118,7 @@ class Store:
         try:
             rows = json.loads(path.read_text(encoding="utf-8"))["jobs"]
             found = [Charge(str(row["job"]), float(row["epsilon"]), float(row["delta"])) for row in rows]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             msg = f"{path} cannot be read ({error})."
             raise StoreError(msg) from error
         if not all(0 <= number < math.inf for charge in found for number in (charge.epsilon, charge.delta)):
