@@ -1,7 +1,7 @@
 """How often a learner collapses, and what the cure costs: the former recipe of training against today's.
 
-A cell is a data set and a seed: two tasks, or --tasks, are learned one after the other, with the coresets of the first replayed.
-Methods take turns over the seeds, so that no two cells train the same learner. Both recipes have the same cells, and
+A cell is a data set and a seed: two tasks, or as many as --tasks says, are learned one after the other, with coresets of
+former ones replayed. Methods take turns over the seeds, so that no two cells train the same learner. Both recipes have the same cells, and
 judge on validation samples. Cells that are written are not computed again.
 
 Examples:
