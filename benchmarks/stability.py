@@ -1,8 +1,8 @@
 """How often a learner collapses, and what the cure costs: the former recipe of training against today's.
 
-A cell is a data set and a seed: two tasks, or as many as --tasks says, are learned one after the other, with coresets of
-former ones replayed. Methods take turns over the seeds, so that no two cells train the same learner. Both recipes have the same cells, and
-judge on validation samples. Cells that are written are not computed again.
+A cell is a data set and a seed: two tasks, or as many as --tasks says, are learned one after the other, with coresets
+of former ones replayed. Methods take turns over the seeds, so that no two cells train the same learner. Both recipes
+have the same cells, and judge on validation samples. Cells that are written are not computed again.
 
 Examples:
     F2CTO_DATA=data python benchmarks/stability.py --shared ../shared/data      # both recipes, 100 cells each
