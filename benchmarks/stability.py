@@ -1,8 +1,8 @@
 """How often a learner collapses, and what the cure costs: the former recipe of training against today's.
 
-A cell is a data set and a seed: two tasks are learned one after the other, with the coresets of the first replayed.
-Methods take turns over the seeds, so that no two cells train the same learner. Both recipes have the same cells, and
-judge on validation samples. Cells that are written are not computed again.
+A cell is a data set and a seed: two tasks, or as many as --tasks says, are learned one after the other, with coresets
+of former ones replayed. Methods take turns over the seeds, so that no two cells train the same learner. Both recipes
+have the same cells, and judge on validation samples. Cells that are written are not computed again.
 
 Examples:
     F2CTO_DATA=data python benchmarks/stability.py --shared ../shared/data      # both recipes, 100 cells each
@@ -34,22 +34,21 @@ from f2cto.training import FORMER
 
 COMMAND = ["python", "benchmarks/stability.py", *sys.argv[1:]]
 METHODS = ("random", "balanced", "herding", "facility")
-FIRST_SEED = 1000  # comparisons are made on 0, 1, ...
-TASKS = {"kind": "permuted", "tasks": 2}
+PERMUTED = {"kind": "permuted"}
 JUDGED = {"data": {"scenario": {"validation": 0.3, "judged": 300}}}
 QUICK = {"evaluation": {"part": "validation", "strong_steps": 0, "draws": 1}}
 SETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # a preset and what differs; radii are the preset's
-    "digits": ("digits", {"data": {"scenario": TASKS}}),
-    "mnist": ("mnist-rehearsal", {"data": {"scenario": TASKS}}),
-    "kmnist": ("mnist-rehearsal", {"data": {"source": "kmnist/kmnist10k.npz", "scenario": TASKS}}),
-    "fsdd": ("mnist-rehearsal", {"data": {"source": "fsdd/fsdd_mel32.npz", "scenario": TASKS}}),
+    "digits": ("digits", {"data": {"scenario": PERMUTED}}),
+    "mnist": ("mnist-rehearsal", {"data": {"scenario": PERMUTED}}),
+    "kmnist": ("mnist-rehearsal", {"data": {"source": "kmnist/kmnist10k.npz", "scenario": PERMUTED}}),
+    "fsdd": ("mnist-rehearsal", {"data": {"source": "fsdd/fsdd_mel32.npz", "scenario": PERMUTED}}),
     "letter": (
         "mnist-rehearsal",  # with the radius of tables
         {
             "data": {
                 "source": "letter/letter.parquet",
                 "label": "label",
-                "scenario": {"kind": "split", "classes": 5, "tasks": 2},
+                "scenario": {"kind": "split", "classes": 5},
             },
             "evaluation": {"radius": 0.05, "fgsm_radius": 0.05, "pgd_step": 0.0},
         },
@@ -64,16 +63,18 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--recipes", nargs="*", default=list(RECIPES), help="names, or key=value,key=value")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=1000, help="comparisons are made on 0, 1, ...")
+    parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="where the files of others are")
     parser.add_argument("--out", type=Path, default=Path("results/stability"))
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     files = {name: Cells(chosen.out, name) for name in chosen.sets.split(",")}
-    for seed in range(FIRST_SEED, FIRST_SEED + chosen.seeds):
+    for seed in range(chosen.first_seed, chosen.first_seed + chosen.seeds):
         for name, file in files.items():
             for recipe in chosen.recipes:
                 if not file.has(seed, recipe):
-                    file.add(measured(name, recipe, seed, chosen.shared))
+                    file.add(measured(name, recipe, seed, chosen.shared, chosen.tasks))
                     print(name, file.cells[-1], flush=True)
     for name, file in files.items():
         print(name, *(said(file.cells, recipe) for recipe in chosen.recipes), sep="\n  ")
@@ -108,9 +109,9 @@ class Cells:
         self.path.write_text(f'{head},\n "cells": [\n{lines}\n ]\n}}\n')
 
 
-def measured(name: str, recipe: str, seed: int, shared: Path) -> dict[str, Any]:
+def measured(name: str, recipe: str, seed: int, shared: Path, tasks: int) -> dict[str, Any]:
     """One cell."""
-    settings, method = configured(name, recipe, shared), METHODS[seed % len(METHODS)]
+    settings, method = configured(name, recipe, shared, tasks), METHODS[seed % len(METHODS)]
     stages, began = stream(settings, seed, data_folder()), time.process_time()
     rows = cell(stages, contender(method, settings))
     return {
@@ -123,10 +124,11 @@ def measured(name: str, recipe: str, seed: int, shared: Path) -> dict[str, Any]:
     }
 
 
-def configured(name: str, recipe: str, shared: Path) -> RunSettings:
+def configured(name: str, recipe: str, shared: Path, tasks: int = 2) -> RunSettings:
     """The settings of a data set's cells under a recipe."""
     preset, changes = SETS[name]
-    values = merged(merged(merged(read_preset(preset), changes), JUDGED), QUICK)
+    judged = merged(JUDGED, {"data": {"scenario": {"tasks": tasks}}})
+    values = merged(merged(merged(read_preset(preset), changes), judged), QUICK)
     if "/" in (source := values["data"]["source"]):
         values = merged(values, {"data": {"source": str(shared / source)}})
     training = dict(RECIPES[recipe]) if recipe in RECIPES else {}

@@ -24,7 +24,7 @@ from f2cto.message import Message
 from f2cto.run_settings import RunSettings
 from f2cto.selection import select
 from f2cto.selectors.base import Coreset, Shard
-from f2cto.selectors.catalogue import METHODS
+from f2cto.selectors.catalogue import METHODS, method
 from f2cto.site.host import Site
 from f2cto.site.job import Job, job_of, job_text, prepared
 from f2cto.site.reading import read_site
@@ -97,7 +97,7 @@ def in_process(job: Job, data: LabelledData, schema: Schema) -> tuple[Coreset, T
         [data],
         int(job.size),
         model=made.network,
-        settings=job.settings,
+        settings=build(method(job.method).settings, job.settings),
         seed=job.seed,
         method=job.method,
         valid=made.valid,
