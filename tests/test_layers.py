@@ -29,7 +29,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fetching": {"data"},
     "attacks": {"constraints", "descent", "randomness"},
     "training": {"attacks", "descent", "hardware", "models"},
+    "methods": {"attacks", "message", "models", "randomness", "selectors", "training", "trilevel"},
     "selectors": {
+        "methods",
         *{"attacks", "config", "constraints", "descent", "federation", "hardware", "message", "models", "randomness"},
         *{"hypergradient", "privacy", "training", "trilevel"},
     },

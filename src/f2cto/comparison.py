@@ -133,6 +133,7 @@ def picked(who: Contender, on: Prepared, budgets: Sequence[int], proxy: nn.Modul
         valid=on.valid,
         radius=settings.radius,
         balance=settings.data.balance,
+        training=settings.training,
         device=settings.network.device,
     )
     return Picked(

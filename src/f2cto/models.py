@@ -55,6 +55,11 @@ class FlatModel:
         """d, the length of w."""
         return sum(self._sizes)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of entries of the tensors in w."""
+        return tuple(self._sizes)
+
     def own(self) -> Tensor:
         """The parameters the module came with, flat."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self._module.parameters()]).clone()

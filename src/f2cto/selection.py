@@ -33,6 +33,7 @@ from f2cto.selectors.base import Given, OnRound, Shard
 from f2cto.selectors.catalogue import make_selector
 from f2cto.selectors.quotas import Balance
 from f2cto.selectors.running import Gather, Here, run
+from f2cto.training import Training
 from f2cto.trilevel.master import Round, Stopped
 
 HIDDEN = (100, 100)
@@ -63,6 +64,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     valid: Range | None = None,
     radius: float = 0.1,
     balance: Balance = Balance.EVEN,
+    training: Training | None = None,
     device: str = "cpu",
     on_round: OnRound = lambda _: None,
     gather: Gather = Here,
@@ -81,6 +83,7 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
         valid: the range of the features, [0, 1] unless said otherwise; attacks stay inside.
         radius: how far attacks move a feature, unless the method's settings say another.
         balance: whether each class is to have as many samples, or as many as it has now in proportion.
+        training: how models will be trained on what is kept, for methods that choose by that; default: `Training()`.
         device: where to compute, such as `cuda`; the result comes back to the processor.
         on_round: is told about every iteration as it ends.
         gather: where the workers run: in this process, or elsewhere, as `f2cto.cluster.fleet.ray_fleet()` has it.
@@ -105,7 +108,8 @@ def select(  # noqa: PLR0913  (each a question only the caller can answer)
     sizes = coreset_sizes(size, [len(part) for part in data])
     parts = enumerate(zip(data, sizes, strict=True))
     workers = [Shard(part.x, part.y, k, flat, i, seed, balance) for i, (part, k) in parts]
-    selector = make_selector(method, {} if settings is None else settings, Given(w, valid, radius, balance))
+    given = Given(w, valid, radius, balance, training or Training(), flat.sizes, seed)
+    selector = make_selector(method, {} if settings is None else settings, given)
     result = run(selector, workers, w, on_round, gather)
     return Selection(
         indices=[c.indices.cpu().numpy() for c in result.coresets],

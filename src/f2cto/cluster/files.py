@@ -166,7 +166,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
             FileShard(file, classes, {"size": k, "model": flat, "worker": i, "seed": seed, "balance": balance})
             for i, (file, k) in enumerate(zip(files, _sizes(size, told), strict=True))
         ]
-        given = Given(flat.own(), valid, radius, balance)
+        given = Given(flat.own(), valid, radius, balance, sizes=flat.sizes, seed=seed)
         selector = make_selector(method, {} if settings is None else settings, given)
         gather = partial(RayFleet, faults=faults, hosts=hosts)
         return _selection(run(selector, shards, flat.own(), on_round, gather), network, classes)  # type: ignore[arg-type]

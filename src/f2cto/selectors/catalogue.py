@@ -13,6 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from f2cto.config import SettingsError, build, flat, plain
+from f2cto.methods.f2cto.method import Sparse
+from f2cto.methods.f2cto.settings import SparseSettings
 from f2cto.selectors import acs, bcsr, easy, facility, fedcs, gcfl, greedy, herding, kcenter, variants
 from f2cto.selectors.acs import AcsSettings
 from f2cto.selectors.adbo import AdboSettings, adbo
@@ -79,6 +81,13 @@ OURS = {
         _variant("F2CTO without its third level: training is not attacked", variants.upper_bilevel), levels=2
     ),
     "lbv": replace(_variant("F2CTO without its first level: greedy picks", variants.lower_bilevel), levels=2),
+    "f2cto-sparse": Method(
+        "candidate coresets, each judged by a model trained on it: our extension",
+        "this project; docs/methods.md",
+        3,
+        SparseSettings,
+        Sparse,
+    ),
     "f2cto-ef": Method(
         "our extension of F2CTO, not the paper's: class-wise error feedback",
         "this project; docs/methods.md",

@@ -138,7 +138,9 @@ def prepared(job: Job, schema: Schema) -> Prepared:
     w = model.own()
     # Built here: a job holds all settings, most of which nobody asked for, so that its variant may override them.
     settings = build(method(job.method).settings, job.settings, "settings.")
-    selector = make_selector(job.method, settings, Given(w, valid, job.radius, job.balance))
+    selector = make_selector(
+        job.method, settings, Given(w, valid, job.radius, job.balance, sizes=model.sizes, seed=job.seed)
+    )
     return Prepared(selector, model, w, network, valid)
 
 

@@ -20,7 +20,6 @@ from f2cto.methods.f2cto.settings import PLANS, Rung, SparseSettings
 from f2cto.methods.f2cto.training import Ball
 from f2cto.randomness import generator
 from f2cto.selectors.base import Coreset, Given, OnRound, Shard, evenly
-from f2cto.training import Training
 from f2cto.trilevel.aggregation import Aggregation, combined
 from f2cto.trilevel.master import Round, Solution, Stopped
 
@@ -75,7 +74,9 @@ class Lead:
         for number in range(self._settings.rounds):
             replies = self._ask(EVERYTHING, Message({"w": w}, self._said(round=number)))
             before, w = w, mean(replies, "w", w)
-            loss = sum(r.scalars["count"] * r.scalars["loss"] for r in replies) / sum(r.scalars["count"] for r in replies)
+            loss = sum(r.scalars["count"] * r.scalars["loss"] for r in replies) / sum(
+                r.scalars["count"] for r in replies
+            )
             self._note(loss, float((w - before).square().sum()), {})
         return w
 
@@ -121,4 +122,6 @@ def reordered(w: Tensor, sizes: Sequence[int], rng: Generator) -> Tensor:
     """Initial parameters with the entries of every tensor in another order: as good as drawn anew."""
     if sum(sizes) != len(w):
         return w
-    return torch.cat([part[torch.randperm(len(part), generator=rng).to(w.device)] for part in w.split(list(sizes))])
+    return torch.cat(
+        [part[torch.randperm(len(part), generator=rng).to(w.device)] for part in torch.split(w, list(sizes))]
+    )

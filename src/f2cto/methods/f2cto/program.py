@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,11 +30,16 @@ class WorkerState:
     p: Tensor  # perturbations of all samples, (M, *features)
     losses: Tensor  # added up over visits, (M,)
     visits: Tensor  # (M,)
-    snapshots: tuple[Tensor, ...] = ()
-    candidates: tuple[Tensor, ...] = ()  # rows, best first
-    rung: int = -1  # that the perturbations of candidates belong to
-    moved: Mapping[int, Tensor] = field(default_factory=dict)  # those perturbations, by candidate
+    snapshots: Tensor  # parameters on the way, one row each
+    candidates: Tensor  # rows of each, best first, (P, K); none yet: (0, K)
+    moved: Tensor  # perturbations of the candidates' samples, (P, K, *features)
+    rung: int = -1  # that these perturbations belong to
     kept: int = 0  # the candidate that won
+
+    @property
+    def mean_losses(self) -> Tensor:
+        """The mean robust loss of each sample over its visits.  (M,)."""
+        return self.losses / self.visits.clamp(min=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +51,25 @@ class SparseProgram:
     training: Training
 
     @property
+    def entries(self) -> tuple[str, ...]:
+        """The phases that say all a worker has to know."""
+        return EVERYTHING, CANDIDATES
+
+    @property
     def plan(self) -> Plan:
         """Candidates and rungs."""
         return PLANS[self.settings.effort]
 
     def start(self, shard: Shard) -> WorkerState:
         """Nothing seen."""
-        return WorkerState(torch.zeros_like(shard.x), shard.x.new_zeros(len(shard.y)), torch.zeros_like(shard.y))
+        return WorkerState(
+            p=torch.zeros_like(shard.x),
+            losses=shard.x.new_zeros(len(shard.y)),
+            visits=torch.zeros_like(shard.y),
+            snapshots=shard.x.new_zeros(0, shard.model.size),
+            candidates=shard.y.new_zeros(0, shard.size),
+            moved=shard.x.new_zeros(0, shard.size, *shard.x.shape[1:]),
+        )
 
     def run(self, phase: str, shard: Shard, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         """Answer one message."""
@@ -61,14 +79,18 @@ class SparseProgram:
             case "everything":
                 return self._everything(shard, state, message)
             case "propose":
-                return self._propose(shard, state, message), Message()
+                state = replace(state, snapshots=torch.cat([state.snapshots, message.vectors["w"][None]]))
+                return self._proposed(shard, state, message), Message()
             case "candidates":
-                return self._train(shard, state, message)
+                return self._train(shard, self._proposed(shard, state, message), message)
             case "value":
+                state = self._proposed(shard, state, message)
                 return state, self._judge(shard, state, message)
             case "keep":
-                return replace(state, kept=int(message.scalars["candidate"]), moved={}), Message()
-        msg = f"F2CTO on the face knows the phases hello, everything, propose, candidates, value and keep; got `{phase}`."
+                return replace(state, kept=int(message.scalars["candidate"])), Message()
+        msg = (
+            f"F2CTO on the face knows the phases hello, everything, propose, candidates, value and keep; got `{phase}`."
+        )
         raise ValueError(msg)
 
     def _everything(self, shard: Shard, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
@@ -86,27 +108,28 @@ class SparseProgram:
             p=done.p[0],
             losses=state.losses + done.losses[0],
             visits=state.visits + done.visits,
-            snapshots=(*state.snapshots, w) if number in marks else state.snapshots,
+            snapshots=torch.cat([state.snapshots, w[None]]) if number in marks else state.snapshots,
         )
         loss = float(done.losses.sum() / done.visits.sum())
         return state, Message({"w": done.w[0]}, {"count": float(len(shard.y)), "loss": loss})
 
-    def _propose(self, shard: Shard, state: WorkerState, message: Message) -> WorkerState:
-        """Every candidate's rows."""
-        snapshots = (*state.snapshots, message.vectors["w"])
+    def _proposed(self, shard: Shard, state: WorkerState, message: Message) -> WorkerState:
+        """With every candidate's rows; a worker that missed the end of training goes by what it has seen."""
+        if len(state.candidates):
+            return state
         seen = Observed(
             model=shard.model,
-            snapshots=snapshots,
+            snapshots=tuple(state.snapshots) or (shard.model.own().to(shard.x),),
             x=shard.x,
             attacked=self.ball.around(shard.x[None], state.p[None])[0],
             y=shard.y,
-            losses=state.losses / state.visits.clamp(min=1),
+            losses=state.mean_losses,
             worker=shard.worker,
             workers=int(message.scalars["workers"]),
         )
         rng = generator(shard.seed, shard.worker, 21)
-        found = candidates(seen, shard.size, self.plan.proposals, rng)
-        return replace(state, snapshots=snapshots, candidates=tuple(found))
+        found = torch.stack(candidates(seen, shard.size, self.plan.proposals, rng))
+        return replace(state, candidates=found, moved=torch.zeros_like(shard.x[found]))
 
     def _train(self, shard: Shard, state: WorkerState, message: Message) -> tuple[WorkerState, Message]:
         """One round of training on the candidates that are left, all side by side."""
@@ -115,17 +138,16 @@ class SparseProgram:
         turns = -(-workers // self.settings.turn)
         if (number + shard.worker) % turns:
             return state, parted(left, w, {"count": 0.0})
-        rows = torch.stack([state.candidates[k] for k in left])
-        moved = state.moved if state.rung == rung else {}
-        x = shard.x[rows]
-        p = torch.stack([moved[k] if k in moved else torch.zeros_like(x[i]) for i, k in enumerate(left)])
+        rows = state.candidates[left]
+        moved = state.moved if state.rung == rung else torch.zeros_like(state.moved)
         size = self.plan.rungs[rung]
-        schedule = Schedule(self.training, size.rounds, size.steps, batch_of(self.training, message, rows.shape[1]))
+        training = replace(self.training, rate=self.training.rate * math.sqrt(self.training.steps / size.steps))
+        schedule = Schedule(training, size.rounds, size.steps, batch_of(self.training, message, rows.shape[1]))
         rng = generator(shard.seed, shard.worker, 22, rung, number, device=shard.x.device)
-        sets = Sets(x, shard.y[rows], p)
+        sets = Sets(shard.x[rows], shard.y[rows], moved[left])
         done = local_round(Stacked(shard.model), w, sets, self.ball, schedule, number, rng)
-        state = replace(state, rung=rung, moved=dict(zip(left, done.p, strict=True)))
-        return state, parted(left, done.w, {"count": float(rows.shape[1])})
+        moved = moved.index_copy(0, torch.tensor(left, device=moved.device), done.p)
+        return replace(state, rung=rung, moved=moved), parted(left, done.w, {"count": float(rows.shape[1])})
 
     def _judge(self, shard: Shard, state: WorkerState, message: Message) -> Message:
         """Level 1: for every candidate, how many left-out samples its model gets right under attack, and of how many.
@@ -138,7 +160,7 @@ class SparseProgram:
         rng = generator(shard.seed, shard.worker, 23, rung, device=shard.x.device)
         rows = torch.randperm(len(shard.y), generator=rng, device=rng.device)[: -(-size.judged // workers)]
         out = torch.stack([~torch.isin(rows, state.candidates[k]) for k in left])
-        weights = out * torch.exp(-state.losses / state.visits.clamp(min=1))[rows]
+        weights = out * torch.exp(-state.mean_losses)[rows]
         right = self._right(shard, w, rows, size, rng)
         sums, totals = (weights * right).sum(dim=1), weights.sum(dim=1)
         scalars = {f"right{k}": float(value) for k, value in zip(left, sums, strict=True)}
@@ -147,7 +169,7 @@ class SparseProgram:
     def _right(self, shard: Shard, w: Tensor, rows: Tensor, size: Rung, rng: torch.Generator) -> Tensor:
         """The probability that every model gives to the right class of each sample under attack.  (P, n)."""
         networks, found = Stacked(shard.model), []
-        for some in rows.split(ROWS):
+        for some in torch.split(rows, ROWS):
             x, y = (part[some].expand(len(w), *part[some].shape) for part in (shard.x, shard.y))
             moved = attacked(networks, w, x, y, self.ball, size.attack, rng)
             with torch.no_grad():

@@ -117,7 +117,8 @@ def shortened(gradients: Tensor, most: float) -> Tensor:
     """Each row with a norm of at most `most`; 0: as they are."""
     if not most:
         return gradients
-    return gradients * (most / gradients.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1)
+    norms: Tensor = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+    return gradients * (most / norms.clamp(min=1e-12)).clamp(max=1)
 
 
 def _batches(count: int, size: int, steps: int, rng: Generator, device: torch.device) -> list[Tensor]:
@@ -125,7 +126,7 @@ def _batches(count: int, size: int, steps: int, rng: Generator, device: torch.de
     size = min(size, count)
     each = count // size
     orders = [torch.randperm(count, generator=rng, device=rng.device) for _ in range(math.ceil(steps / each))]
-    batches = [rows for order in orders for rows in order.to(device).split(size) if len(rows) == size]
+    batches = [rows for order in orders for rows in torch.split(order.to(device), size) if len(rows) == size]
     return batches[:steps]
 
 
