@@ -27,13 +27,13 @@ from f2cto.evaluation import Judge
 from f2cto.experiment import choose, gather
 from f2cto.federation.exchange import TooFewWorkersError
 from f2cto.federation.faults import Faults, OnFailure
+from f2cto.methods.running import Here
 from f2cto.preparation import Prepared, prepare
 from f2cto.presets import read_preset
 from f2cto.randomness import generator
 from f2cto.records import provenance
 from f2cto.run_settings import RunSettings
 from f2cto.selection import Selection
-from f2cto.selectors.running import Here
 from f2cto.trilevel.aggregation import Rule
 from f2cto.trilevel.master import DivergedError
 from testing.garbage import GARBAGE, Spoiled

@@ -29,6 +29,7 @@ from f2cto.comparison import contender, picked, stream
 from f2cto.config import build
 from f2cto.data.dataset import LabelledData, concat
 from f2cto.data.folder import data_folder
+from f2cto.methods.matching import weighted_slope
 from f2cto.models import FlatModel, fresh
 from f2cto.preparation import Prepared
 from f2cto.presets import read_preset
@@ -36,7 +37,6 @@ from f2cto.randomness import derived_seed, generator
 from f2cto.records import provenance
 from f2cto.rehearsal import new_proxy
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.matching import weighted_slope
 from f2cto.training import FORMER, Training, train_robust
 
 COMMAND = ["python", "benchmarks/matching.py", *sys.argv[1:]]

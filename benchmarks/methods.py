@@ -24,11 +24,11 @@ from f2cto.config import build, merged
 from f2cto.data.folder import data_folder
 from f2cto.evaluation import Judge
 from f2cto.experiment import choose, gather
+from f2cto.methods.catalogue import METHODS
 from f2cto.preparation import Prepared, prepare
 from f2cto.presets import read_preset
 from f2cto.records import provenance
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.catalogue import METHODS
 
 COMMAND = ["python", "benchmarks/methods.py", *sys.argv[1:]]
 

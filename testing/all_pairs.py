@@ -1,6 +1,6 @@
 """k-center, herding and facility location by their definitions, on matrices of all pairs.
 
-A matrix of n points takes n^2 numbers. Tests hold the forms of `f2cto.selectors.coverage` to these.
+A matrix of n points takes n^2 numbers. Tests hold the forms of `f2cto.methods.coverage` to these.
 """
 
 from __future__ import annotations

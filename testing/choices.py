@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from f2cto.federation.joint import Joint, in_this_process
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import CoresetProgram, F2cto
+from f2cto.methods.base import Shard
+from f2cto.methods.lockstep import CoresetProgram, F2cto
 from f2cto.trilevel.worker import WorkerState
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from f2cto.federation.engine import Program
 from f2cto.message import Ask, Message
-from f2cto.selectors.base import Coreset, OnRound, Selector, Shard
+from f2cto.methods.base import Coreset, OnRound, Selector, Shard
 from f2cto.trilevel.master import Solution
 
 Spoil = Callable[[Tensor, Tensor], Tensor]  # what is sent instead of a vector, and what the master had sent before

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from f2cto.constraints import WholeSpace
+from f2cto.methods.cuts import Values
+from f2cto.methods.levels import Task
 from f2cto.randomness import generator
-from f2cto.selectors.cuts import Values
-from f2cto.selectors.levels import Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from f2cto.methods.base import Shard
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.base import Shard
 
 
 def blobs(count: int, classes: int, seed: int, shape: tuple[int, ...] = (6,)) -> tuple[Tensor, Tensor]:

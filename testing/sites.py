@@ -20,10 +20,10 @@ from f2cto.federation.in_process import InProcess
 from f2cto.flower.client_app import forward
 from f2cto.flower.master import Orders
 from f2cto.message import Message
+from f2cto.methods.base import Coreset, Shard
+from f2cto.methods.quotas import Balance
 from f2cto.preparation import prepare
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.base import Coreset, Shard
-from f2cto.selectors.quotas import Balance
 from f2cto.site.host import Site
 from f2cto.site.job import Job, prepared
 from f2cto.site.reading import SiteData

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from f2cto.cli import main
 from f2cto.folder import FILES, RunFolder
-from f2cto.selectors.catalogue import METHODS
-from f2cto.selectors.running import Here
+from f2cto.methods.catalogue import METHODS
+from f2cto.methods.running import Here
 
 FAST = [
     *["select", "--workers", "3", "--size", "5", "--iterations", "3"],

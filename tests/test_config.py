@@ -7,9 +7,9 @@ import pytest
 import tomli_w
 
 from f2cto.config import SettingsError, assignment, build, merged, plain, read_toml
+from f2cto.methods.bcsr import BcsrSettings
 from f2cto.presets import preset_names, read_preset
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.bcsr import BcsrSettings
 
 
 @pytest.mark.filterwarnings("ignore:.*short of the radius")  # as printed

@@ -13,13 +13,13 @@ from f2cto import hardware
 from f2cto.attacks import Pgd
 from f2cto.federation.joint import in_this_process
 from f2cto.hardware import Precision
+from f2cto.methods.base import Shard
+from f2cto.methods.f2cto_settings import F2ctoSettings, Perturbation, Weighting
+from f2cto.methods.f2cto_stages import Team
+from f2cto.methods.lockstep import F2cto
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.resnet import resnet18
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation, Weighting
-from f2cto.selectors.f2cto_stages import Team
 from f2cto.training import Training, train_robust
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.settings import Stopping

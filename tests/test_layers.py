@@ -11,7 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "f2cto"
 
 # What each room may import from the package; a room is a folder or a module of src/f2cto.
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"attacks", "selection", "selectors", "training"},
+    "__init__": {"attacks", "selection", "methods", "training"},
     "message": set(),
     "constraints": set(),
     "records": set(),
@@ -29,13 +29,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fetching": {"data"},
     "attacks": {"constraints", "descent", "randomness"},
     "training": {"attacks", "descent", "hardware", "models"},
-    "methods": {"attacks", "message", "models", "randomness", "selectors", "training", "trilevel"},
-    "selectors": {
-        "methods",
+    "methods": {
         *{"attacks", "config", "constraints", "descent", "federation", "hardware", "message", "models", "randomness"},
         *{"hypergradient", "privacy", "training", "trilevel"},
     },
     "selection": {
+        "training",
         "attacks",
         "config",
         "data",
@@ -43,54 +42,54 @@ MAY_IMPORT: dict[str, set[str]] = {
         "hardware",
         "models",
         "randomness",
-        "selectors",
+        "methods",
         "trilevel",
     },
     "evaluation": {"attacks", "data", "models", "randomness", "records", "training"},
     "run_settings": {
-        *{"attacks", "config", "data", "evaluation", "federation", "models", "resnet", "selectors", "signals"},
+        *{"attacks", "config", "data", "evaluation", "federation", "models", "resnet", "methods", "signals"},
         *{"training"},
     },
     "preparation": {
         *{"attacks", "config", "data", "evaluation", "hardware", "models", "randomness", "run_settings"},
         *{"selection"},
     },
-    "fleets": {"cluster", "federation", "run_settings", "selectors"},
+    "fleets": {"cluster", "federation", "run_settings", "methods"},
     "experiment": {
         *{"config", "data", "evaluation", "fleets", "models", "preparation", "randomness", "records", "selection"},
-        *{"selectors", "trilevel"},
+        *{"methods", "trilevel"},
     },
     "rehearsal": {
         *{"attacks", "data", "models", "preparation", "randomness", "records", "run_settings", "selection", "training"},
     },
     "comparison": {
         *{"config", "counting", "preparation", "randomness", "records", "rehearsal", "run_settings"},
-        *{"selection", "selectors", "training"},
+        *{"selection", "methods", "training"},
     },
     "comparison_folder": {"config", "records", "rehearsal", "writing"},
     "tuning_spaces": set(),
     "tuning_tpe": {"config", "tuning_spaces"},
     "tuning": {
-        *{"comparison", "config", "evaluation", "preparation", "randomness", "records", "run_settings", "selectors"},
+        *{"comparison", "config", "evaluation", "preparation", "randomness", "records", "run_settings", "methods"},
         *{"tuning_spaces"},
     },
     "resnet": set(),
     "signals": {"resnet"},
     "site": {
         *{"attacks", "config", "data", "federation", "message", "models", "privacy", "randomness", "run_settings"},
-        *{"selection", "selectors", "writing"},
+        *{"selection", "methods", "writing"},
     },
     "cluster": {
-        *{"attacks", "config", "data", "federation", "message", "models", "randomness", "selection", "selectors"},
+        *{"attacks", "config", "data", "federation", "message", "models", "randomness", "selection", "methods"},
         *{"writing"},
     },
     "flower": {
         *{"config", "data", "experiment", "federation", "message", "preparation", "presets", "privacy"},
-        *{"run_settings", "selection", "selectors", "site", "trilevel", "writing"},
+        *{"run_settings", "selection", "methods", "site", "trilevel", "writing"},
     },
     "bench": {
         *{"attacks", "counting", "data", "federation", "hardware", "hypergradient", "message", "models"},
-        *{"cluster", "randomness", "resnet", "selection", "selectors", "training", "trilevel"},
+        *{"cluster", "randomness", "resnet", "selection", "methods", "training", "trilevel"},
     },
     "report": {"records"},
     "presets": {"config"},
@@ -113,7 +112,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "report",
         "run_settings",
         "selection",
-        "selectors",
+        "methods",
         "trilevel",
         *{"federation", "flower", "site", "tuning", "tuning_spaces", "tuning_tpe", "writing"},
     },

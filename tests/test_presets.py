@@ -12,10 +12,10 @@ import pytest
 
 from f2cto.config import SettingsError, build, merged
 from f2cto.experiment import Silent, run
+from f2cto.methods.catalogue import METHODS
 from f2cto.preparation import Prepared, prepare
 from f2cto.presets import preset_names, preset_version, read_preset
 from f2cto.run_settings import ProxyStart, RunSettings
-from f2cto.selectors.catalogue import METHODS
 from testing import published_tables, publishers
 
 EXPERIMENTS = (

@@ -18,11 +18,11 @@ from f2cto.cli.tuning_trials import Plan, may_draw
 from f2cto.comparison import stream
 from f2cto.config import SettingsError, build, merged
 from f2cto.evaluation import Part
+from f2cto.methods.catalogue import METHODS
 from f2cto.preparation import Prepared
 from f2cto.presets import preset_file, read_preset
 from f2cto.records import Row
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.catalogue import METHODS
 from f2cto.tuning import Search, Trial, at_random, best, draw, on_validation, points, present, settled, tried, value
 from f2cto.tuning_spaces import SPACES, Dimension, Kind, Value
 from f2cto.tuning_tpe import by_estimator

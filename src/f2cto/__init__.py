@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from f2cto.attacks import Clean, Pgd, fgsm, robust_accuracy
     from f2cto.attacks.base import Range
+    from f2cto.methods.f2cto_settings import F2ctoSettings
     from f2cto.selection import Selection, select
-    from f2cto.selectors.f2cto_settings import F2ctoSettings
     from f2cto.training import Training, train_robust
 
 __all__ = [
@@ -34,7 +34,7 @@ _HOMES = {
     "f2cto.attacks": ("Clean", "Pgd", "fgsm", "robust_accuracy"),
     "f2cto.attacks.base": ("Range",),
     "f2cto.selection": ("Selection", "select"),
-    "f2cto.selectors.f2cto_settings": ("F2ctoSettings",),
+    "f2cto.methods.f2cto_settings": ("F2ctoSettings",),
     "f2cto.training": ("Training", "train_robust"),
 }
 

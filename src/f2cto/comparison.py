@@ -12,14 +12,14 @@ from torch import nn
 
 from f2cto.config import SettingsError, assignments, build, merged, plain
 from f2cto.counting import Tally, counted
+from f2cto.methods.catalogue import METHODS, method
+from f2cto.methods.f2cto_settings import F2ctoSettings
 from f2cto.preparation import Prepared, prepare_stream
 from f2cto.randomness import derived_seed
 from f2cto.records import Row
 from f2cto.rehearsal import EVERYTHING, NOTHING, Memory, Picked, rehearse
 from f2cto.run_settings import Federation, RunSettings
 from f2cto.selection import select
-from f2cto.selectors.catalogue import METHODS, method
-from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.training import FORMER
 
 BOUNDS = {"none": NOTHING, "all": EVERYTHING}  # what no method can be worse or better than, about

@@ -16,12 +16,12 @@ from f2cto.config import plain
 from f2cto.data.dataset import LabelledData, concat
 from f2cto.evaluation import Judge
 from f2cto.fleets import gather_of
+from f2cto.methods.running import Gather, Here
 from f2cto.models import fresh
 from f2cto.preparation import Prepared
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import Kept, RunRecord, Score
 from f2cto.selection import Selection, select
-from f2cto.selectors.running import Gather, Here
 from f2cto.trilevel.master import Round
 
 FLOOR = ("random", "balanced")  # what every coreset is judged beside

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from f2cto.methods.running import Gather, Here
 from f2cto.run_settings import Engine, Federation
-from f2cto.selectors.running import Gather, Here
 
 
 def gather_of(wanted: Federation, threads: int | None = None) -> Gather:

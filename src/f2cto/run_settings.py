@@ -18,11 +18,11 @@ from f2cto.data.encoding import Options
 from f2cto.data.sources import SOURCES
 from f2cto.evaluation import Evaluation
 from f2cto.federation.faults import Faults
+from f2cto.methods.catalogue import METHODS, check_said, method
+from f2cto.methods.f2cto_settings import F2ctoSettings
+from f2cto.methods.quotas import Balance
 from f2cto.models import mlp
 from f2cto.resnet import resnet18
-from f2cto.selectors.catalogue import METHODS, check_said, method
-from f2cto.selectors.f2cto_settings import F2ctoSettings
-from f2cto.selectors.quotas import Balance
 from f2cto.signals import signal_network
 from f2cto.training import Training
 

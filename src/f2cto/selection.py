@@ -27,12 +27,12 @@ from f2cto.data.dataset import (
 )
 from f2cto.federation.engine import Traffic
 from f2cto.federation.faults import Absence
+from f2cto.methods.base import Given, OnRound, Shard
+from f2cto.methods.catalogue import make_selector
+from f2cto.methods.quotas import Balance
+from f2cto.methods.running import Gather, Here, run
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.base import Given, OnRound, Shard
-from f2cto.selectors.catalogue import make_selector
-from f2cto.selectors.quotas import Balance
-from f2cto.selectors.running import Gather, Here, run
 from f2cto.training import Training
 from f2cto.trilevel.master import Round, Stopped
 

@@ -17,12 +17,12 @@ import torch
 from f2cto.comparison import Contender, cell
 from f2cto.config import SettingsError, build, merged, nested, plain
 from f2cto.evaluation import Part
+from f2cto.methods.catalogue import METHODS, method
+from f2cto.methods.f2cto_settings import F2ctoSettings
 from f2cto.preparation import Prepared
 from f2cto.randomness import derived_seed, generator
 from f2cto.records import Row
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.catalogue import METHODS, method
-from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.tuning_spaces import SPACES, Dimension, Value
 
 ATTEMPTS = 100  # draws of one trial before the space is taken to be impossible

@@ -7,11 +7,11 @@ from f2cto.bench.engines import IDLE, Idling, idle, iterate
 from f2cto.bench.measure import random_shards
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
+from f2cto.methods.base import Shard
+from f2cto.methods.f2cto_settings import F2ctoSettings, Perturbation, Weighting
+from f2cto.methods.lockstep import F2cto
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation, Weighting
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from f2cto.bench.paying import one
 from f2cto.bench.scale import _exponent
 from f2cto.cli import main
 from f2cto.data.dataset import LabelledData
+from f2cto.methods.base import Shard
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.resnet import resnet18
-from f2cto.selectors.base import Shard
 
 
 def shards(count: int = 12) -> list[Shard]:

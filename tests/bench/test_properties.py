@@ -26,18 +26,18 @@ from f2cto.bench.properties import (
 )
 from f2cto.cli import main
 from f2cto.counting import Tally, counted
+from f2cto.methods.base import Given, evenly
+from f2cto.methods.catalogue import METHODS, make_selector
+from f2cto.methods.error_feedback import ErrorFeedback
+from f2cto.methods.error_feedback_settings import ErrorFeedbackSettings, Filtering, Proxies
+from f2cto.methods.f2cto_settings import Choice, F2ctoSettings, Form, Perturbation, Proxy, Weighting
+from f2cto.methods.lifted import Lifted, Pretraining
+from f2cto.methods.lockstep import F2cto
+from f2cto.methods.tsg import Levels, Tsg, TsgSettings
+from f2cto.methods.uniform import uniform
+from f2cto.methods.variants import periodic, upper_bilevel
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.base import Given, evenly
-from f2cto.selectors.catalogue import METHODS, make_selector
-from f2cto.selectors.error_feedback import ErrorFeedback
-from f2cto.selectors.error_feedback_settings import ErrorFeedbackSettings, Filtering, Proxies
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings, Form, Perturbation, Proxy, Weighting
-from f2cto.selectors.lifted import Lifted, Pretraining
-from f2cto.selectors.tsg import Levels, Tsg, TsgSettings
-from f2cto.selectors.uniform import uniform
-from f2cto.selectors.variants import periodic, upper_bilevel
 from f2cto.training import Training
 from f2cto.trilevel.settings import Penalties, Stopping
 from testing.shards import blobs, federation

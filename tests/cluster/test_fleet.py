@@ -26,12 +26,12 @@ from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.faults import Faults, OnFailure
 from f2cto.fleets import gather_of
 from f2cto.message import Ask, Message
+from f2cto.methods.base import Coreset, Given, OnRound, Selector, Shard
+from f2cto.methods.catalogue import make_selector
+from f2cto.methods.running import Here, Result, run
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.run_settings import Engine, Federation
-from f2cto.selectors.base import Coreset, Given, OnRound, Selector, Shard
-from f2cto.selectors.catalogue import make_selector
-from f2cto.selectors.running import Here, Result, run
 from f2cto.trilevel.master import Round, Solution, Stopped
 
 

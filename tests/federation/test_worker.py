@@ -12,8 +12,8 @@ from f2cto.federation.carrier import Call
 from f2cto.federation.snapshots import SnapshotError, file_of, flattened, read_file, rebuilt
 from f2cto.federation.worker import MissedError, Worker
 from f2cto.message import Message
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Sharing, Weighting
+from f2cto.methods.f2cto_settings import F2ctoSettings, Sharing, Weighting
+from f2cto.methods.lockstep import F2cto
 from testing.shards import federation
 
 

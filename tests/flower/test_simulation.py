@@ -28,12 +28,12 @@ from f2cto.flower.master import run
 from f2cto.flower.packing import frame_of
 from f2cto.flower.server_app import orders
 from f2cto.flower.simulation import answer, simulated
+from f2cto.methods.running import Here
 from f2cto.models import fresh
 from f2cto.preparation import prepare
 from f2cto.randomness import generator
 from f2cto.run_settings import RunSettings
 from f2cto.selection import Selection, select
-from f2cto.selectors.running import Here
 from testing.grids import MemoryGrid, Node
 
 SETTINGS = """workers = 3

@@ -13,9 +13,9 @@ import pytest
 
 from f2cto.config import build
 from f2cto.federation.wire import Frame
+from f2cto.methods.catalogue import METHODS
+from f2cto.methods.lockstep import F2cto
 from f2cto.run_settings import RunSettings
-from f2cto.selectors.catalogue import METHODS
-from f2cto.selectors.f2cto import F2cto
 from f2cto.site.budget import Price, price
 from f2cto.site.host import Site
 from f2cto.site.job import Job, job_of, job_text, prepared

@@ -21,10 +21,10 @@ from f2cto.data.dataset import LabelledData
 from f2cto.federation.in_process import InProcess
 from f2cto.federation.wire import Array, Frame, pack, unpack
 from f2cto.message import Message
+from f2cto.methods.base import Coreset, Shard
+from f2cto.methods.catalogue import METHODS, method
 from f2cto.run_settings import RunSettings
 from f2cto.selection import select
-from f2cto.selectors.base import Coreset, Shard
-from f2cto.selectors.catalogue import METHODS, method
 from f2cto.site.host import Site
 from f2cto.site.job import Job, job_of, job_text, prepared
 from f2cto.site.reading import read_site

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from f2cto.config import SettingsError, build
+from f2cto.methods.catalogue import METHODS
 from f2cto.models import FlatModel, fresh
 from f2cto.preparation import prepare
 from f2cto.randomness import generator
 from f2cto.run_settings import NEEDED, Architecture, Network, RunSettings
-from f2cto.selectors.catalogue import METHODS
 from f2cto.site.job import Job, job_from_text, job_of, job_text, parameters, prepared
 from f2cto.site.rules import CLASS_SUMS, PARAMETERS_ONLY, Allowance, RefusedError, Rules, check_job, check_reading
 from f2cto.site.schema import ColumnSchema, Schema, schema_of

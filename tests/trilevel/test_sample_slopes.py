@@ -11,9 +11,8 @@ from torch import Tensor
 
 from f2cto.federation.in_process import InProcess
 from f2cto.federation.joint import Joint, in_this_process
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import (
+from f2cto.methods.base import Shard
+from f2cto.methods.f2cto_settings import (
     F2ctoSettings,
     Form,
     Perturbation,
@@ -22,8 +21,9 @@ from f2cto.selectors.f2cto_settings import (
     Weighting,
     WeightRule,
 )
-from f2cto.selectors.f2cto_stages import Team
-from f2cto.selectors.screening import Screening
+from f2cto.methods.f2cto_stages import Team
+from f2cto.methods.lockstep import F2cto
+from f2cto.methods.screening import Screening
 from f2cto.trilevel.coreset import Blocks, RobustCoreset, TopK
 from f2cto.trilevel.program import Stage, TrilevelProgram
 from f2cto.trilevel.settings import Penalties, Start, Stopping

@@ -10,10 +10,10 @@ import torch
 
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Message
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import CoresetProgram, F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, Sharing, Weighting
-from f2cto.selectors.running import Result, run
+from f2cto.methods.base import Shard
+from f2cto.methods.f2cto_settings import F2ctoSettings, Form, Perturbation, Proxy, Sharing, Weighting
+from f2cto.methods.lockstep import CoresetProgram, F2cto
+from f2cto.methods.running import Result, run
 from f2cto.trilevel.master import Progress, Solution
 from f2cto.trilevel.settings import Penalties, Start, Stopping
 from f2cto.trilevel.worker import WorkerState

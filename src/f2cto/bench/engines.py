@@ -26,14 +26,14 @@ from f2cto.federation.engine import Program
 from f2cto.federation.faults import Faults
 from f2cto.federation.in_process import InProcess
 from f2cto.message import Ask, Message
+from f2cto.methods.base import Coreset, OnRound, Shard
+from f2cto.methods.f2cto_settings import F2ctoSettings, Perturbation
+from f2cto.methods.lockstep import F2cto
+from f2cto.methods.quotas import Balance
+from f2cto.methods.running import Gather, Here, Result, run
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.resnet import resnet18
-from f2cto.selectors.base import Coreset, OnRound, Shard
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation
-from f2cto.selectors.quotas import Balance
-from f2cto.selectors.running import Gather, Here, Result, run
 from f2cto.trilevel.master import Solution, average
 from f2cto.trilevel.settings import Stopping
 from f2cto.trilevel.worker import WorkerState

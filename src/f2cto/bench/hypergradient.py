@@ -21,12 +21,12 @@ from f2cto.hypergradient.levels import Hessian
 from f2cto.hypergradient.linear import Adjoint
 from f2cto.hypergradient.method import Settings, StepSizes, start, step
 from f2cto.hypergradient.problem import Point
+from f2cto.methods.base import Shard
+from f2cto.methods.f2cto_settings import F2ctoSettings, Perturbation
+from f2cto.methods.lockstep import F2cto
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.resnet import resnet18
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation
 
 Task = Callable[[], object]
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], list[int], int]] = {

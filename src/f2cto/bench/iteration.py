@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 
 from f2cto.bench.measure import Running, Say, interleaved, random_shards
+from f2cto.methods.base import Shard
+from f2cto.methods.f2cto_settings import F2ctoSettings, Perturbation
+from f2cto.methods.f2cto_stages import Team
+from f2cto.methods.lockstep import CoresetProgram, F2cto
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
 from f2cto.resnet import resnet18
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import CoresetProgram, F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation
-from f2cto.selectors.f2cto_stages import Team
 from f2cto.trilevel.coreset import RobustCoreset
 from f2cto.trilevel.program import Stage
 from f2cto.trilevel.slopes import Readable

@@ -12,10 +12,10 @@ from torch import Generator, Tensor
 
 from f2cto.federation.joint import in_this_process
 from f2cto.message import Message
+from f2cto.methods.base import Shard
+from f2cto.methods.lockstep import CoresetProgram, F2cto
 from f2cto.models import FlatModel
 from f2cto.randomness import generator
-from f2cto.selectors.base import Shard
-from f2cto.selectors.f2cto import CoresetProgram, F2cto
 from f2cto.trilevel.master import average
 
 Say = Callable[[str], None]

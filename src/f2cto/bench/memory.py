@@ -9,10 +9,10 @@ import subprocess
 import sys
 
 from f2cto.bench.measure import Running, Say, peak, random_shards
+from f2cto.methods.f2cto_settings import F2ctoSettings, Perturbation
+from f2cto.methods.lockstep import F2cto
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation
 
 SIZES = (5_000, 20_000, 50_000)
 

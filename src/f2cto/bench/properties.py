@@ -23,10 +23,10 @@ from f2cto.attacks.base import perturbations
 from f2cto.counting import Tally, counted
 from f2cto.federation.joint import in_this_process
 from f2cto.message import Message
+from f2cto.methods.base import Coreset, Given, Selector, Shard
+from f2cto.methods.catalogue import METHODS, make_selector
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.base import Coreset, Given, Selector, Shard
-from f2cto.selectors.catalogue import METHODS, make_selector
 
 WORKERS, SAMPLES, FEATURES, HIDDEN, CLASSES, KEPT = 3, 20, 7, 6, 3, 4
 SMALLER = 0.25  # initial parameters beside torch's

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from f2cto.bench.measure import Running, Say, interleaved, random_shards
+from f2cto.methods.f2cto_settings import F2ctoSettings, Perturbation
+from f2cto.methods.lockstep import F2cto
 from f2cto.models import FlatModel, fresh, mlp
 from f2cto.randomness import generator
-from f2cto.selectors.f2cto import F2cto
-from f2cto.selectors.f2cto_settings import F2ctoSettings, Perturbation
 
 WORKERS = (1, 5, 20, 100, 200, 500)
 TOTAL = 3000  # samples that the workers share

@@ -123,7 +123,7 @@ def command_line(chosen: argparse.Namespace) -> list[str]:
 
 def every_method(tasks: Sequence[Prepared]) -> list[str]:
     """All methods, and the bounds that there are."""
-    from f2cto.selectors.catalogue import METHODS  # noqa: PLC0415
+    from f2cto.methods.catalogue import METHODS  # noqa: PLC0415
 
     return [*METHODS, "all", *(["none"] if len(tasks) > 1 else [])]
 

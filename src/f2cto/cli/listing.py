@@ -62,8 +62,8 @@ def listed() -> dict[str, list[dict[str, Any]]]:
     """Methods, presets and data sets, as rows."""
     # Imported here because torch takes seconds, and `f2cto --help` needs none of it.
     from f2cto.data.sources import SOURCES  # noqa: PLC0415
+    from f2cto.methods.catalogue import METHODS  # noqa: PLC0415
     from f2cto.presets import preset_names, preset_version  # noqa: PLC0415
-    from f2cto.selectors.catalogue import METHODS  # noqa: PLC0415
 
     return {
         "methods": [

@@ -59,7 +59,7 @@ def add_to(commands: Any) -> None:  # noqa: ANN401  (argparse keeps the type to 
 
 def run(chosen: argparse.Namespace) -> int:
     """Compute the trials that are missing, show all, save the best."""
-    from f2cto.selectors.catalogue import method  # noqa: PLC0415
+    from f2cto.methods.catalogue import method  # noqa: PLC0415
     from f2cto.tuning_spaces import SPACES  # noqa: PLC0415
 
     console, name = Console(quiet=chosen.quiet, markup=False), chosen.method

@@ -26,13 +26,13 @@ from f2cto.data.labels import missing, numbered_names, sorted_names
 from f2cto.data.table_file import column_rows
 from f2cto.federation.engine import WorkerFailedError
 from f2cto.federation.faults import Faults
+from f2cto.methods.base import Given, OnRound, Shard
+from f2cto.methods.catalogue import make_selector
+from f2cto.methods.quotas import Balance
+from f2cto.methods.running import Result, run
 from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
 from f2cto.selection import Selection, coreset_sizes, loaded, proxy_network
-from f2cto.selectors.base import Given, OnRound, Shard
-from f2cto.selectors.catalogue import make_selector
-from f2cto.selectors.quotas import Balance
-from f2cto.selectors.running import Result, run
 
 Model = nn.Module | Callable[[tuple[int, ...], int], nn.Module] | None  # a network, or what makes it for its samples
 

@@ -1,4 +1,4 @@
-"""The Ray engine: `selectors.running.run(…, gather=ray_fleet())` runs any method on a cluster."""
+"""The Ray engine: `methods.running.run(…, gather=ray_fleet())` runs any method on a cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from f2cto.federation.engine import Traffic, WorkerFailedError
 from f2cto.federation.exchange import Exchange
 from f2cto.federation.faults import Absence, Faults, OnFailure
 from f2cto.message import Message
-from f2cto.selectors.base import Coreset, Selector
-from f2cto.selectors.running import Gather
+from f2cto.methods.base import Coreset, Selector
+from f2cto.methods.running import Gather
 
 HERE = Cluster()
 CORESET = "coreset"  # the last thing that workers are asked for

@@ -14,7 +14,7 @@ from f2cto.cluster.packing import Failure, Packed, attempted, packed, unpacked
 from f2cto.federation.carrier import Call
 from f2cto.federation.snapshots import file_of, read_file
 from f2cto.federation.worker import Worker
-from f2cto.selectors.base import Coreset, Selector, Shard
+from f2cto.methods.base import Coreset, Selector, Shard
 from f2cto.writing import write_whole
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from f2cto.cluster.host import Host, Job, Origin
 from f2cto.cluster.packing import ElsewhereError, Failure, Packed, packed, unpacked
 from f2cto.federation.carrier import Answers, Call
 from f2cto.federation.engine import WorkerFailedError
-from f2cto.selectors.base import Coreset, Selector
+from f2cto.methods.base import Coreset, Selector
 
 T = TypeVar("T")
 STARTING = 300.0  # seconds more where a process has to start first, which may have to wait for others to do so

@@ -10,8 +10,8 @@ from f2cto.federation.faults import Absence
 from f2cto.flower.grid import AFRESH
 from f2cto.flower.master_folder import Account, MasterFolder, Replies
 from f2cto.message import Message
-from f2cto.selectors.base import OnRound
-from f2cto.selectors.running import Attended
+from f2cto.methods.base import OnRound
+from f2cto.methods.running import Attended
 from f2cto.trilevel.master import REFINE, Progress
 
 

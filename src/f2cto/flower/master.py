@@ -26,11 +26,11 @@ from f2cto.flower.ledger import Ledger
 from f2cto.flower.master_folder import Account, MasterFolder, plain_account
 from f2cto.flower.post import Post, RefusedBySiteError
 from f2cto.message import Ask, Message
+from f2cto.methods.base import OnRound
+from f2cto.methods.f2cto_settings import F2ctoSettings
 from f2cto.privacy import spent
 from f2cto.run_settings import RunSettings
 from f2cto.selection import loaded
-from f2cto.selectors.base import OnRound
-from f2cto.selectors.f2cto_settings import F2ctoSettings
 from f2cto.site.job import Job, Prepared, job_of, job_text, prepared
 from f2cto.site.schema import Schema
 from f2cto.trilevel.master import OnProgress, Progress, Round, Solution

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from f2cto.methods.base import Selector
+from f2cto.methods.lockstep import F2cto
 from f2cto.privacy import spent
-from f2cto.selectors.base import Selector
-from f2cto.selectors.f2cto import F2cto
 from f2cto.site.rules import RefusedError, Rules
 
 

@@ -29,7 +29,7 @@ from f2cto.federation.snapshots import SnapshotError
 from f2cto.federation.wire import DTYPES, Array, Frame
 from f2cto.federation.worker import Worker
 from f2cto.message import Message
-from f2cto.selectors.base import Shard
+from f2cto.methods.base import Shard
 from f2cto.site.budget import Price, check_budget, price
 from f2cto.site.job import Job, Prepared, job_from_text, job_text, prepared
 from f2cto.site.reading import SiteData

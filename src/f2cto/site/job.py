@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from f2cto.attacks.base import Range
 from f2cto.config import SettingsError, build, plain
+from f2cto.methods.base import Given, Selector
+from f2cto.methods.catalogue import make_selector, method
+from f2cto.methods.f2cto_settings import Choice, F2ctoSettings
+from f2cto.methods.quotas import Balance
 from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
 from f2cto.run_settings import Network, RunSettings
-from f2cto.selectors.base import Given, Selector
-from f2cto.selectors.catalogue import make_selector, method
-from f2cto.selectors.f2cto_settings import Choice, F2ctoSettings
-from f2cto.selectors.quotas import Balance
 from f2cto.site.schema import Schema
 
 LONGEST = 2**18  # characters of a job's text

@@ -15,9 +15,9 @@ from typing import Any
 from f2cto.attacks.base import Range
 from f2cto.config import flat
 from f2cto.message import Message
+from f2cto.methods.base import Selector
+from f2cto.methods.lockstep import F2cto
 from f2cto.selection import coreset_sizes
-from f2cto.selectors.base import Selector
-from f2cto.selectors.f2cto import F2cto
 from f2cto.site.job import Job, parameters
 from f2cto.site.schema import Schema
 

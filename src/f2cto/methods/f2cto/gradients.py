@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from f2cto.methods.last_layer import last_layer
+from f2cto.methods.layerwise import Outer, by_layer
+from f2cto.methods.vectors import Vectors
 from f2cto.models import FlatModel
-from f2cto.selectors.last_layer import last_layer
-from f2cto.selectors.layerwise import Outer, by_layer
-from f2cto.selectors.vectors import Vectors
 
 
 def gradient_vectors(model: FlatModel, w: Tensor, x: Tensor, y: Tensor) -> Vectors:

@@ -15,11 +15,11 @@ import torch
 from torch import Generator, Tensor
 
 from f2cto.message import Ask, Message
+from f2cto.methods.base import Coreset, Given, OnRound, Shard, evenly
 from f2cto.methods.f2cto.program import CANDIDATES, EVERYTHING, HELLO, KEEP, PROPOSE, VALUE, SparseProgram, WorkerState
 from f2cto.methods.f2cto.settings import PLANS, Rung, SparseSettings
 from f2cto.methods.f2cto.training import Ball
 from f2cto.randomness import generator
-from f2cto.selectors.base import Coreset, Given, OnRound, Shard, evenly
 from f2cto.trilevel.aggregation import Aggregation, combined
 from f2cto.trilevel.master import Round, Solution, Stopped
 

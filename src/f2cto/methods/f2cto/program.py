@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from f2cto.message import Message
+from f2cto.methods.base import Shard
 from f2cto.methods.f2cto.proposers import Observed, candidates
 from f2cto.methods.f2cto.settings import PLANS, Plan, Rung, SparseSettings
 from f2cto.methods.f2cto.stacked import Stacked
 from f2cto.methods.f2cto.training import Ball, Schedule, Sets, attacked, local_round
 from f2cto.randomness import generator
-from f2cto.selectors.base import Shard
 from f2cto.training import Training
 
 HELLO, EVERYTHING, PROPOSE, CANDIDATES, VALUE, KEEP = "hello", "everything", "propose", "candidates", "value", "keep"

@@ -19,11 +19,11 @@ from types import MappingProxyType
 import torch
 from torch import Generator, Tensor
 
+from f2cto.methods.coverage import facility_location, herd
 from f2cto.methods.f2cto.gradients import Combined, gradient_vectors
+from f2cto.methods.quotas import GOLDEN, Balance, dealt, in_turn
+from f2cto.methods.vectors import Vectors, points
 from f2cto.models import FlatModel
-from f2cto.selectors.coverage import facility_location, herd
-from f2cto.selectors.quotas import GOLDEN, Balance, dealt, in_turn
-from f2cto.selectors.vectors import Vectors, points
 
 
 class Space(StrEnum):

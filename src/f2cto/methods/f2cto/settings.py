@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from f2cto.methods.f2cto.proposers import Proposal, Space
-from f2cto.selectors.quotas import Balance
+from f2cto.methods.quotas import Balance
 
 
 class Effort(StrEnum):

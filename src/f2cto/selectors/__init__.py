@@ -1,1 +1,0 @@
-"""Methods that pick a coreset, one file each, behind one contract."""
