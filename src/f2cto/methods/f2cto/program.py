@@ -160,20 +160,25 @@ class SparseProgram:
         rng = generator(shard.seed, shard.worker, 23, rung, device=shard.x.device)
         rows = torch.randperm(len(shard.y), generator=rng, device=rng.device)[: -(-size.judged // workers)]
         out = torch.stack([~torch.isin(rows, state.candidates[k]) for k in left])
-        weights = out * torch.exp(-state.mean_losses)[rows]
+        weights = out * torch.ones_like(state.mean_losses)[rows]
         right = self._right(shard, w, rows, size, rng)
         sums, totals = (weights * right).sum(dim=1), weights.sum(dim=1)
         scalars = {f"right{k}": float(value) for k, value in zip(left, sums, strict=True)}
         return Message({}, scalars | {f"of{k}": float(value) for k, value in zip(left, totals, strict=True)})
 
     def _right(self, shard: Shard, w: Tensor, rows: Tensor, size: Rung, rng: torch.Generator) -> Tensor:
-        """The probability that every model gives to the right class of each sample under attack.  (P, n)."""
+        """How right every model is on each sample under attack, from 0 to 1.  (P, n).
+
+        The mean of being right and of the probability of the right class: the first is what counts in the end, the
+        second is finer where models were trained for a short time.
+        """
         networks, found = Stacked(shard.model), []
         for some in torch.split(rows, ROWS):
             x, y = (part[some].expand(len(w), *part[some].shape) for part in (shard.x, shard.y))
             moved = attacked(networks, w, x, y, self.ball, size.attack, rng)
             with torch.no_grad():
-                found.append(torch.exp(-networks.losses(w, moved, y)))
+                odds = networks.logits(w, moved).softmax(dim=2)
+            found.append((odds.gather(2, y[..., None])[..., 0] + (odds.argmax(dim=2) == y)) / 2)
         return torch.cat(found, dim=1)
 
 

@@ -38,33 +38,28 @@ class Plan:
     rungs: tuple[Rung, ...]
 
 
-EVEN = Balance.EVEN
 FEW = (
-    Proposal("spread", Space.GRADIENTS, 0.8),
-    Proposal("medoids"),
+    Proposal("medoids", Space.GRADIENTS, 0.8),
+    Proposal("spread", Space.GRADIENTS),
     Proposal("medoids", share=0.8),
-    Proposal("herding"),
+    Proposal("medoids", share=0.6),
     Proposal("random"),
-    Proposal("spread", Space.GRADIENTS, 0.5, EVEN),
 )
 MANY = (
     *FEW,
-    Proposal("spread", Space.GRADIENTS),
-    Proposal("spread", Space.BOTH, 0.8),
-    Proposal("herding", Space.GRADIENTS, 0.5),
-    Proposal("medoids", Space.GRADIENTS, 0.8),
+    Proposal("spread", Space.GRADIENTS, 0.8),
+    Proposal("medoids"),
+    Proposal("medoids", share=0.8, balance=Balance.EVEN),
+    Proposal("medoids", Space.BOTH, 0.8),
     Proposal("medoids", Space.FEATURES, 0.8),
-    Proposal("medoids", share=0.6),
+    Proposal("herding"),
     Proposal("easiest"),
-    Proposal("spread", Space.GRADIENTS, 0.8, EVEN),
-    Proposal("medoids", share=0.8, balance=EVEN),
-    Proposal("random", balance=EVEN),
 )
 PLANS: Mapping[Effort, Plan] = MappingProxyType(
     {
-        Effort.QUICK: Plan(FEW, (Rung(6, 50, 5, 200, 3),)),
-        Effort.NORMAL: Plan(MANY, (Rung(16, 60, 6, 300), Rung(6, 150, 8, 500), Rung(2, 300, 8, 1000))),
-        Effort.THOROUGH: Plan(MANY, (Rung(16, 100, 6, 1000), Rung(8, 200, 8, 1000), Rung(4, 300, 8, 1000))),
+        Effort.QUICK: Plan(FEW, (Rung(5, 70, 5, 200, 3),)),
+        Effort.NORMAL: Plan(MANY, (Rung(12, 100, 4, 300), Rung(5, 150, 6, 500), Rung(2, 300, 8, 1000))),
+        Effort.THOROUGH: Plan(MANY, (Rung(12, 150, 4, 1000), Rung(6, 300, 6, 1000), Rung(3, 300, 8, 1000))),
     }
 )
 
@@ -75,7 +70,7 @@ class SparseSettings:
 
     effort: Effort = Effort.NORMAL
     epochs: int = 6  # of training on everything
-    rounds: int = 8  # in which its parameters are averaged
+    rounds: int = 6  # in which its parameters are averaged
     snapshots: tuple[float, ...] = (0.25, 0.5, 1.0)  # shares of that training after which gradients are matched
     attacked: bool = True  # false: no attacks inside the method
     turn: int = 10  # workers that train on candidates in one round, where there are more
