@@ -18,7 +18,7 @@ demo: setup
 	$(BIN)/f2cto select --preset digits --out runs/demo --force
 
 test: setup
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 # Real processes of Flower, of Ray and of a site on this machine; minutes.
 test-federation: setup
