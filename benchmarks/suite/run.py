@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.stability import processor
 from benchmarks.suite.cells import Cell
 from benchmarks.suite.files import located
 from benchmarks.suite.records import Key, Record
-from f2cto.cli.processes import executor, stages
+from f2cto.cli.processes import stages
 from f2cto.comparison import cell as compared
 from f2cto.comparison import contender
 from f2cto.config import build, merged
@@ -26,18 +24,27 @@ from f2cto.run_settings import RunSettings
 
 
 @dataclass(frozen=True)
+class Setup:
+    """What all jobs of a run share."""
+
+    part: str  # of the data that models are judged on
+    data: Path  # the folder in which the data lie
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Job:
     """What is to be measured."""
 
     key: Key
     cell: Cell
-    data: Path  # the folder in which the data lie
+    setup: Setup
 
 
 def settings_of(job: Job) -> RunSettings:
     """What a job runs with. `METHOD@even` and `METHOD@proportional` have other quotas of classes than the cell."""
     _, at, balance = job.key.method.partition("@")
-    source = located(job.cell.facts["data"]["source"], job.data)
+    source = located(job.cell.facts["data"]["source"], job.setup.data)
     judged = {"draws": 1, "part": job.key.part}
     values = merged(job.cell.facts, {"data": {"source": source}, "evaluation": judged})
     return build(RunSettings, merged(values, {"data": {"balance": balance}}) if at else values)
@@ -51,7 +58,7 @@ def fingerprint(cell: Cell) -> str:
 def measured(job: Job) -> Record:
     """The record of a job."""
     began, settings = time.monotonic(), settings_of(job)
-    tasks = stages(settings, job.key.seed, job.data)
+    tasks = stages(settings, job.key.seed, job.setup.data)
     rows = compared(tasks, contender(job.key.method.partition("@")[0], settings))
     return Record(
         key=job.key,
@@ -61,7 +68,7 @@ def measured(job: Job) -> Record:
         passes=round(passes(rows, tasks), 2),
         seconds=round(sum(row.seconds for row in rows if row.attack == "pgd"), 3),
         total_seconds=round(time.monotonic() - began, 1),
-        origin=provenance(sys.orig_argv) | {"processor": processor()},
+        origin=provenance(job.setup.command) | {"processor": processor()},
     )
 
 
@@ -71,25 +78,13 @@ def of(rows: Sequence[Row], attack: str) -> float:
 
 
 def passes(rows: Sequence[Row], tasks: Sequence[Prepared]) -> float:
-    """Samples through the network for each sample that was chosen from; nobody chooses from the last of several tasks."""
+    """Samples through the network for each that was chosen from; nobody chooses from the last of several tasks."""
     chosen_from = tasks[:-1] or tasks
     samples = sum(len(shard) for task in chosen_from for shard in task.shards)
     return sum(row.passes for row in rows if row.attack == "pgd") / samples
 
 
-def all_measured(jobs: Sequence[Job], count: int) -> Iterator[tuple[Job, Record | str]]:
-    """Every job with its record, or with the reason why there is none, in the order in which they end."""
-    with executor(count) as pool:
-        left, waiting = list(jobs), dict[Future[Record | str], Job]()
-        while left or waiting:
-            while left and len(waiting) < count:
-                job = left.pop(0)
-                waiting[pool.submit(_tried, job)] = job
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                yield waiting.pop(future), future.result()
-
-
-def _tried(job: Job) -> Record | str:
+def tried(job: Job) -> Record | str:
     """A job that fails must not stop the others."""
     try:
         return measured(job)
@@ -97,20 +92,11 @@ def _tried(job: Job) -> Record | str:
         return f"{type(error).__name__}: {error}"
 
 
-def planned(cells: Mapping[str, Cell], methods: Sequence[str], seeds: Sequence[int], part: str, data: Path) -> list[Job]:
+def planned(cells: Mapping[str, Cell], methods: Sequence[str], seeds: Sequence[int], setup: Setup) -> list[Job]:
     """All jobs; those that share their samples come after each other."""
     return [
-        Job(Key(name, method, seed, part), cell, data)
+        Job(Key(name, method, seed, setup.part), cell, setup)
         for name, cell in cells.items()
         for seed in seeds
         for method in methods
     ]
-
-
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())

@@ -12,7 +12,9 @@ Line = tuple[str, Callable[[str], str]]  # a row of the table: its name, and wha
 
 def common(cells: Summary, methods: Sequence[str]) -> list[str]:
     """The cells on which all methods were run, on as many seeds."""
-    return [cell for cell, found in cells.items() if len({found[m]["seeds"] if m in found else 0 for m in methods}) == 1]
+    return [
+        cell for cell, found in cells.items() if len({found[m]["seeds"] if m in found else 0 for m in methods}) == 1
+    ]
 
 
 def covering(cells: Summary) -> list[str]:
