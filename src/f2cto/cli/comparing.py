@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from f2cto.cli.processes import executor, stages
+from f2cto.cli.processes import as_they_end, stages
 from f2cto.config import SettingsError, assignments, build, merged, plain
 from f2cto.presets import read_preset
 
@@ -150,26 +149,13 @@ def compute(jobs: Sequence[Job], count: int, folder: ComparisonFolder, console: 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task("comparing", total=len(jobs))
-        for job, rows in finished(jobs, count):
+        for job, rows in as_they_end(_tried, jobs, count):
             if isinstance(rows, str):
                 failed.append((job, rows))
             else:
                 folder.add(rows)
             progress.update(bar, advance=1, description=f"{job.label}, seed {job.seed}")
     return failed
-
-
-def finished(jobs: Sequence[Job], count: int) -> Iterator[tuple[Job, list[Row] | str]]:
-    """The jobs with their rows or the reason why there are none, in the order in which they end."""
-    with executor(count) as pool:
-        waiting: dict[Future[list[Row] | str], Job] = {}
-        left = list(jobs)
-        while left or waiting:
-            while left and len(waiting) < count:
-                job = left.pop(0)
-                waiting[pool.submit(_tried, job)] = job
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                yield waiting.pop(future), future.result()
 
 
 def _tried(job: Job) -> list[Row] | str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from f2cto.preparation import Prepared
     from f2cto.run_settings import RunSettings
+
+J = TypeVar("J")
+R = TypeVar("R")
 
 SEEDS = 8  # whose tasks a process keeps
 
@@ -43,6 +46,18 @@ def executor(count: int) -> Iterator[Executor]:
             raise OSError(msg) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def as_they_end(work: Callable[[J], R], jobs: Sequence[J], count: int) -> Iterator[tuple[J, R]]:
+    """All jobs with what became of them, so many at a time, in the order in which they end."""
+    with executor(count) as pool:
+        left, waiting = list(jobs), dict[Future[R], J]()
+        while left or waiting:
+            while left and len(waiting) < count:
+                job = left.pop(0)
+                waiting[pool.submit(work, job)] = job
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                yield waiting.pop(future), future.result()
 
 
 def one_process(count: int) -> None:
