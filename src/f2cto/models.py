@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -76,7 +76,7 @@ class FlatModel:
 
     def stacked_logits(self, w: Tensor, x: Tensor) -> Tensor:
         """Every network's output on samples of its own: w (P, d), x (P, M, *features) -> (P, M, classes)."""
-        if self._chain is None:
+        if self._chain is None or _watched(self._module.children()):
             return torch.stack([self.logits(own, samples) for own, samples in zip(w, x, strict=True)])
         parts, value = iter(torch.split_with_sizes(w, self._sizes, dim=1)), x.flatten(2)
         for part in self._chain:
@@ -93,13 +93,13 @@ class FlatModel:
     @cached_property
     def _chain(self) -> list[nn.Linear | nn.ReLU] | None:
         """The layers of a plain perceptron, for which many networks are one product of matrices; else none."""
-        if not isinstance(self._module, nn.Sequential):
+        if type(self._module) is not nn.Sequential:  # a subclass may do anything with its layers
             return None
         first, *rest = self._module
-        plain = isinstance(first, nn.Flatten) and first.start_dim == 1 and first.end_dim == -1
-        biased = all(isinstance(p, nn.ReLU) or (isinstance(p, nn.Linear) and p.bias is not None) for p in rest)
-        watched = any(part._forward_hooks or part._forward_pre_hooks for part in self._module)  # noqa: SLF001
-        return list(rest) if plain and biased and not watched else None  # type: ignore[arg-type]
+        plain = type(first) is nn.Flatten and first.start_dim == 1 and first.end_dim == -1
+        known = all(type(part) is nn.ReLU or (type(part) is nn.Linear and part.bias is not None) for part in rest)
+        own = len({id(p) for part in rest for p in part.parameters()}) == 2 * sum(type(p) is nn.Linear for p in rest)
+        return list(rest) if plain and known and own else None  # type: ignore[arg-type]
 
     def logits_to_attack(self, w: Tensor, x: Tensor, precision: Precision = Precision.AUTO) -> Tensor:
         """The network's output for gradients in x of which only the signs are used.  (M, classes)."""
@@ -180,6 +180,11 @@ class FlatModel:
         finally:
             handle.remove()
         return seen[0]
+
+
+def _watched(layers: Iterable[nn.Module]) -> bool:
+    """Whether somebody is to be called when one of them is."""
+    return any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)  # noqa: SLF001
 
 
 def _judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
