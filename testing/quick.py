@@ -13,6 +13,7 @@ def shared_model(rounds: int = 1) -> dict[str, Any]:
 def quick(rounds: int = 1) -> dict[str, dict[str, Any]]:
     """Settings by method, for those that have settings of their own."""
     return {
+        "f2cto-sparse": {"effort": "quick", "epochs": 1, "rounds": 2},
         "f2cto-ef": {
             "filtering": {"rounds": 2, "since": 1},
             "proxies": {"count": 1, "steps": 2},

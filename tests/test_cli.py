@@ -191,6 +191,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
             "dtzo",
             "tsg",
             "f2cto",
+            "f2cto-sparse",
             "f2cto-ef",
             "f2cto-literal",
             "f2cto-places",

@@ -56,7 +56,7 @@ def flat(values: dict[str, object], path: str = "") -> dict[str, object]:
 
 def test_every_method_has_a_space() -> None:
     assert list(SPACES) == list(METHODS)
-    assert {name for name in SPACES if not SPACES[name]} == {"random", "balanced", "f2cto-literal"}
+    assert {name for name in SPACES if not SPACES[name]} == {"random", "balanced", "f2cto-literal", "f2cto-sparse"}
     assert all(3 <= len(SPACES[name]) <= 6 for name in OPEN)
 
 

@@ -194,6 +194,7 @@ SPACES: Mapping[str, Sequence[Dimension]] = MappingProxyType(
         "f2cto-literal": (),  # its steps are the printed ones
         "ubv": F2CTO,
         "lbv": F2CTO,
+        "f2cto-sparse": (),  # what must differ from task to task it chooses itself
         "f2cto-ef": ERROR_FEEDBACK,
         "random": (),
         "balanced": (),

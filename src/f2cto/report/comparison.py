@@ -14,7 +14,7 @@ from scipy.special import stdtr
 from f2cto.records import Row, Score
 
 # ubv and lbv are what they are held against.
-OURS = ("f2cto", "f2cto+p", "f2cto-places", "f2cto-top", "f2cto-ef", "f2cto-literal")
+OURS = ("f2cto-sparse", "f2cto", "f2cto+p", "f2cto-places", "f2cto-top", "f2cto-ef", "f2cto-literal")
 UPPER, LOWER = "all", "none"  # all past data, and nothing of it: no coreset, but what coresets are held against
 ATTACKS = ("clean", "fgsm", "pgd", "pgd-strong", "autoattack")  # the weakest first
 RANKING = "pgd"  # what methods are ordered by

@@ -27,6 +27,7 @@ PARAMETERS_ONLY = frozenset(  # vectors as long as the model's parameters and a 
         *{
             "f2cto",
             "f2cto+p",
+            "f2cto-sparse",
             "f2cto-literal",
             "f2cto-top",
             "ubv",
@@ -41,6 +42,7 @@ PARAMETERS_ONLY = frozenset(  # vectors as long as the model's parameters and a 
 )
 CLASS_SUMS = frozenset({"f2cto-ef", "f2cto-places", "gcfl", "fedcs"})  # sums, means or counts over classes as well
 SCALARS = 16  # numbers in an answer at most, where no sums over classes are allowed
+SCORES = {"f2cto-sparse": 64}  # the same for methods that send sums of scores, two for every candidate
 
 
 class RefusedError(ValueError):
@@ -139,8 +141,9 @@ def check_answer(reply: Message, job: Job, size: int, samples: int) -> None:
         if vector.ndim != 1 or (len(vector) != size and (not sums or len(vector) == samples)):
             msg = f"The answer was held back: its vector `{name}` is none of the model's parameters."
             raise RefusedError(msg)
-    if len(reply.scalars) > SCALARS and not sums:
-        msg = f"The answer was held back: it has {len(reply.scalars)} numbers, and at most {SCALARS} are sent."
+    most = SCORES.get(job.method, SCALARS)
+    if len(reply.scalars) > most and not sums:
+        msg = f"The answer was held back: it has {len(reply.scalars)} numbers, and at most {most} are sent."
         raise RefusedError(msg)
 
 
