@@ -150,19 +150,14 @@ class SparseProgram:
         return replace(state, rung=rung, moved=moved), parted(left, done.w, {"count": float(rows.shape[1])})
 
     def _judge(self, shard: Shard, state: WorkerState, message: Message) -> Message:
-        """Level 1: for every candidate, how many left-out samples its model gets right under attack, and of how many.
-
-        Samples that the model of everything did not learn count less: no robust model may be able to.
-        """
+        """Level 1: for every candidate, how many left-out samples its model gets right under attack, and of how many."""
         rung, workers = int(message.scalars["rung"]), int(message.scalars["workers"])
         left, w = stacked_of(message)
         size = self.plan.rungs[rung]
         rng = generator(shard.seed, shard.worker, 23, rung, device=shard.x.device)
         rows = torch.randperm(len(shard.y), generator=rng, device=rng.device)[: -(-size.judged // workers)]
         out = torch.stack([~torch.isin(rows, state.candidates[k]) for k in left])
-        weights = out * torch.ones_like(state.mean_losses)[rows]
-        right = self._right(shard, w, rows, size, rng)
-        sums, totals = (weights * right).sum(dim=1), weights.sum(dim=1)
+        sums, totals = (out * self._right(shard, w, rows, size, rng)).sum(dim=1), out.sum(dim=1)
         scalars = {f"right{k}": float(value) for k, value in zip(left, sums, strict=True)}
         return Message({}, scalars | {f"of{k}": float(value) for k, value in zip(left, totals, strict=True)})
 

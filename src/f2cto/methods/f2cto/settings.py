@@ -16,7 +16,6 @@ class Effort(StrEnum):
 
     QUICK = "quick"
     NORMAL = "normal"
-    THOROUGH = "thorough"
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Rung:
     steps: int  # of training, at each worker
     rounds: int
     judged: int  # samples of all workers that each candidate is judged on
-    attack: int = 5  # steps
+    attack: int  # steps
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,8 @@ MANY = (
 )
 PLANS: Mapping[Effort, Plan] = MappingProxyType(
     {
-        Effort.QUICK: Plan(FEW, (Rung(5, 70, 5, 200, 3),)),
-        Effort.NORMAL: Plan(MANY, (Rung(12, 100, 4, 300), Rung(5, 150, 6, 500), Rung(2, 300, 8, 1000))),
-        Effort.THOROUGH: Plan(MANY, (Rung(12, 150, 4, 1000), Rung(6, 300, 6, 1000), Rung(3, 300, 8, 1000))),
+        Effort.QUICK: Plan(FEW, (Rung(5, 60, 5, 600, 1),)),
+        Effort.NORMAL: Plan(MANY, (Rung(12, 100, 4, 1000, 2), Rung(5, 150, 6, 1000, 3), Rung(2, 300, 8, 1000, 3))),
     }
 )
 
