@@ -42,8 +42,10 @@ class Sparse:
         """The master's side, from the initial parameters `w`."""
         return Lead(self.settings, self.given, ask, on_round).solution(w)
 
-    def coreset(self, shard: Shard, state: WorkerState) -> Coreset:  # noqa: ARG002
-        """The candidate that won; it stays at the worker."""
+    def coreset(self, shard: Shard, state: WorkerState) -> Coreset:
+        """The candidate that won; it stays at the worker. One that was never reached keeps its first candidate."""
+        if not len(state.candidates):
+            state, _ = self.program().run(KEEP, shard, state, Message({}, {"candidate": 0.0, "workers": 1.0}))
         return evenly(state.candidates[state.kept])
 
 
@@ -66,7 +68,7 @@ class Lead:
             best = sorted(values, key=lambda k: -values[k])[: rung.candidates]
             found = self._climbed(number, rung, best, w)
             values = {k: values[k] + rung.steps * found[k] for k in best}
-        self._ask(KEEP, Message({}, {"candidate": float(max(values, key=lambda k: values[k]))}))
+        self._ask(KEEP, Message({}, self._said(candidate=max(values, key=lambda k: values[k]))))
         return Solution(trained, tuple(self._history), Stopped.ITERATIONS)
 
     def _train_on_everything(self, w: Tensor) -> Tensor:
@@ -109,6 +111,8 @@ def mean(replies: Sequence[Message], name: str, around: Tensor) -> Tensor:
     """The mean over workers, each counting as many samples as it trained on; a sum over workers each way."""
     counts = [reply.scalars["count"] for reply in replies]
     some = [(reply.vectors[name], count) for reply, count in zip(replies, counts, strict=True) if count]
+    if not some:  # those whose turn it was are missing
+        return around
     return combined([w for w, _ in some], [count for _, count in some], around, Aggregation())
 
 

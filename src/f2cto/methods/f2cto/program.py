@@ -53,7 +53,7 @@ class SparseProgram:
     @property
     def entries(self) -> tuple[str, ...]:
         """The phases that say all a worker has to know."""
-        return EVERYTHING, CANDIDATES
+        return EVERYTHING, CANDIDATES, KEEP
 
     @property
     def plan(self) -> Plan:
@@ -87,6 +87,7 @@ class SparseProgram:
                 state = self._proposed(shard, state, message)
                 return state, self._judge(shard, state, message)
             case "keep":
+                state = self._proposed(shard, state, message)
                 return replace(state, kept=int(message.scalars["candidate"])), Message()
         msg = (
             f"F2CTO on the face knows the phases hello, everything, propose, candidates, value and keep; got `{phase}`."

@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 
 from f2cto.methods.coverage import facility_location, herd
 from f2cto.methods.f2cto.gradients import Combined, gradient_vectors
-from f2cto.methods.quotas import GOLDEN, Balance, dealt, in_turn
+from f2cto.methods.quotas import Balance, dealt, in_turn
 from f2cto.methods.vectors import Vectors, points
 from f2cto.models import FlatModel
 
@@ -119,7 +119,7 @@ def herding(group: Group, space: Space, some: Tensor, count: int, rng: Generator
 def spread(group: Group, space: Space, some: Tensor, count: int, rng: Generator) -> Tensor:
     """Herding for all workers, of which this one keeps its turn."""
     turns = max(1, min(group.seen.workers, len(some) // count))
-    mine = int(turns * ((group.seen.worker + group.label) * GOLDEN % 1))
+    mine = (group.seen.worker + group.label) % turns
     return herding(group, space, some, turns * count, rng)[mine::turns]
 
 
