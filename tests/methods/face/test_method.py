@@ -92,10 +92,10 @@ class Scored(SparseProgram):
 
     made_up: ClassVar[Mapping[int, Sequence[float]]] = {
         0: (0.2,),
-        1: (0.9, 0.1),
-        2: (0.5, 0.6, 0.1),
+        1: (0.9, 0.4, 0.5),
+        2: (0.5, 0.6, 0.69),
         3: (0.1,),
-        4: (0.6, 0.5, 0.9),
+        4: (0.6, 0.45),
     }
 
     def run(self, phase: str, shard: Shard, state: Any, message: Message) -> tuple[Any, Message]:
@@ -108,7 +108,7 @@ class Scored(SparseProgram):
 
 @pytest.mark.usefixtures("short")
 def test_values_of_all_rungs_count_by_their_steps() -> None:
-    """By hand: 1, 4 and 2 go on, then 2 and 4, as 6 (0.9 + 0.1) < 6 (0.5 + 0.6); 4 wins with 13.8."""
+    """By hand, with 6, 6 and 8 steps: 4 is out at 6.3, before 2 and 1 with 6.6 and 7.8; 2 wins by 12.12 to 11.8."""
     shards = federation()
     made = sparse(shards)
     program_ = Scored(made.settings, made.program().ball, made.given.training)
@@ -117,10 +117,10 @@ def test_values_of_all_rungs_count_by_their_steps() -> None:
     assert [sorted(asked.vectors) for phase, asked, _ in crossed if phase == "value"] == [
         ["w0", "w1", "w2", "w3", "w4"],
         ["w1", "w2", "w4"],
-        ["w2", "w4"],
+        ["w1", "w2"],
     ]
-    assert [state.kept for state in engine.states] == [4] * 3
-    assert solution.history[-1].metrics == {SHORT.proposals[2].name: 0.1, SHORT.proposals[4].name: 0.9}
+    assert [state.kept for state in engine.states] == [2] * 3
+    assert solution.history[-1].metrics == {SHORT.proposals[1].name: 0.5, SHORT.proposals[2].name: 0.69}
 
 
 @pytest.mark.usefixtures("short")
