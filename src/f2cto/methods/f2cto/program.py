@@ -151,7 +151,7 @@ class SparseProgram:
         return replace(state, rung=rung, moved=moved), parted(left, done.w, {"count": float(rows.shape[1])})
 
     def _judge(self, shard: Shard, state: WorkerState, message: Message) -> Message:
-        """Level 1: for every candidate, how many left-out samples its model gets right under attack, and of how many."""
+        """Level 1: for every candidate, how right its model is under attack on left-out samples, and of how many."""
         rung, workers = int(message.scalars["rung"]), int(message.scalars["workers"])
         left, w = stacked_of(message)
         size = self.plan.rungs[rung]
