@@ -11,11 +11,14 @@ import pytest
 from f2cto.federation.carrier import Call
 from f2cto.federation.engine import Program
 from f2cto.federation.worker import Worker
-from f2cto.message import Message
-from f2cto.methods.base import Shard
+from f2cto.message import Ask, Message
+from f2cto.methods.base import Given, Shard
 from f2cto.methods.f2cto import method, program
+from f2cto.methods.f2cto.method import Sparse
 from f2cto.methods.f2cto.proposers import Proposal, Space
 from f2cto.methods.f2cto.settings import Effort, Plan, Rung, SparseSettings
+from f2cto.training import Training
+from f2cto.trilevel.master import Solution
 
 PROPOSALS = (
     Proposal("herding"),
@@ -35,6 +38,25 @@ def shortened(monkeypatch: pytest.MonkeyPatch, plan: Plan = SHORT) -> None:
 
 
 Exchanged = tuple[str, Message, list[Message]]  # phase, question, answers
+
+
+def sparse(shards: Sequence[Shard], settings: SparseSettings = SETTINGS) -> Sparse:
+    """The method on a small task."""
+    model = shards[0].model
+    training = Training(steps=20, batch=30)
+    return Sparse(settings, Given(model.own(), radius=0.05, training=training, sizes=model.sizes))
+
+
+def heard(made: Sparse, shards: Sequence[Shard], ask: Ask) -> tuple[Solution, list[Exchanged]]:
+    """A run, and all that crossed."""
+    crossed: list[Exchanged] = []
+
+    def listening(phase: str, message: Message) -> list[Message]:
+        replies = ask(phase, message)
+        crossed.append((phase, message, replies))
+        return replies
+
+    return made.lead(listening, shards[0].model.own(), lambda _: None), crossed
 
 
 @dataclass

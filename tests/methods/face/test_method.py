@@ -14,41 +14,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from f2cto.federation.faults import Faults, OnFailure
 from f2cto.federation.in_process import InProcess
 from f2cto.federation.snapshots import file_of, read_file
 from f2cto.federation.worker import Worker
 from f2cto.message import Message
-from f2cto.methods.base import Given, Shard
-from f2cto.methods.f2cto.method import Sparse, mean, reordered, share
+from f2cto.methods.base import Shard
+from f2cto.methods.f2cto.method import mean, reordered, share
 from f2cto.methods.f2cto.program import SparseProgram
 from f2cto.methods.f2cto.settings import PLANS, Effort, Plan, SparseSettings
 from f2cto.methods.running import run
 from f2cto.randomness import generator
-from f2cto.training import Training
 from f2cto.trilevel.master import Round, Solution
 from testing.shards import federation
-from testing.sparse import SETTINGS, SHORT, Absent, Exchanged, OneByOne, shortened
+from testing.sparse import SETTINGS, SHORT, Exchanged, OneByOne, heard, shortened, sparse
 
 short = pytest.fixture(shortened)
-
-
-def sparse(shards: Sequence[Shard], settings: SparseSettings = SETTINGS, **given: Any) -> Sparse:
-    model = shards[0].model
-    known: dict[str, Any] = {"radius": 0.05, "training": Training(steps=20, batch=30), "sizes": model.sizes}
-    return Sparse(settings, Given(model.own(), **(known | given)))
-
-
-def heard(made: Sparse, shards: Sequence[Shard], ask: Any) -> tuple[Solution, list[Exchanged]]:
-    """A run, and all that crossed."""
-    crossed: list[Exchanged] = []
-
-    def listening(phase: str, message: Message) -> list[Message]:
-        replies: list[Message] = ask(phase, message)
-        crossed.append((phase, message, replies))
-        return replies
-
-    return made.lead(listening, shards[0].model.own(), lambda _: None), crossed
 
 
 def here(shards: Sequence[Shard], settings: SparseSettings = SETTINGS) -> tuple[Solution, list[Exchanged], list[Any]]:
@@ -263,54 +243,6 @@ def test_what_crosses_is_parameters_and_numbers_within_bounds(effort: Effort, mo
     finalist = max(n for name, n in floats.items() if name != "w")
     assert finalist + floats["w"] <= 60 * d
     assert sum(floats.values()) <= 60 * d * len(PLANS[effort].proposals)
-
-
-Missing = Callable[[int, str, Message], bool]
-AWAY: dict[str, Missing] = {
-    "all of training on everything": lambda i, phase, _: i == 1 and phase == "everything",
-    "a part of it": lambda i, phase, m: i == 1 and phase == "everything" and m.scalars["round"] == 1,
-    "its end": lambda i, phase, _: i == 2 and phase == "propose",
-    "both": lambda i, phase, _: i == 1 and phase in {"everything", "propose"},
-    "a round on candidates": lambda i, phase, m: i == 0 and phase == "candidates" and m.scalars["round"] == 1,
-    "the last value": lambda i, phase, m: i == 2 and phase == "value" and m.scalars["rung"] == 2,
-    "all but the end": lambda i, phase, _: i == 1 and phase != "keep",
-}
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("when", AWAY.values(), ids=AWAY)
-def test_who_was_away_keeps_the_winner_all_the_same(when: Missing) -> None:
-    shards = federation()
-    made = sparse(shards)
-    engine = InProcess(Absent(made.program(), when), shards, Faults(OnFailure.CONTINUE))
-    _, crossed = heard(made, shards, engine.ask)
-    assert engine.exchange.absences
-    winner = int(crossed[-1][1].scalars["candidate"])
-    assert [state.kept for state in engine.states] == [winner] * 3
-    for shard, state in zip(shards, engine.states, strict=True):
-        assert len(set(made.coreset(shard, state).indices.tolist())) == shard.size
-
-
-@pytest.mark.usefixtures("short")
-def test_who_is_never_reached_keeps_its_first_candidate() -> None:
-    shards = federation()
-
-    made = sparse(shards)
-    engine = InProcess(Absent(made.program(), lambda i, *_: i == 1), shards, Faults(OnFailure.CONTINUE))
-    heard(made, shards, engine.ask)
-    found = [made.coreset(shard, state).indices for shard, state in zip(shards, engine.states, strict=True)]
-    assert [len(set(rows.tolist())) for rows in found] == [4] * 3
-    assert len(engine.states[1].candidates) == 0
-
-
-@pytest.mark.usefixtures("short")
-def test_who_was_away_for_all_of_training_is_asked_for_candidates_again() -> None:
-    shards = federation()
-    made = sparse(shards)
-    engine = InProcess(Absent(made.program(), AWAY["both"]), shards, Faults(OnFailure.CONTINUE))
-    _, crossed = heard(made, shards, engine.ask)
-    assert {len(replies) for phase, _, replies in crossed if phase in {"everything", "propose"}} == {2}
-    assert {len(replies) for phase, _, replies in crossed if phase in {"candidates", "value", "keep"}} == {3}
 
 
 @pytest.mark.usefixtures("short")
