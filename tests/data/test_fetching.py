@@ -171,6 +171,7 @@ def test_an_archive_brought_by_hand_is_used(site: Site, tmp_path: Path) -> None:
         tar(FILES)[:60],
         b"neither of the two",
     ],
+    ids=["above", "above and back", "link", "zip above", "zip above and back", "backslash", "absolute", "cut", "other"],
 )
 def test_bad_archives_leave_nothing(content: bytes, tmp_path: Path) -> None:
     inside = tmp_path / "data"
