@@ -76,10 +76,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "resnet": set(),
     "signals": {"resnet"},
     "site": {
+        "training",
         *{"attacks", "config", "data", "federation", "message", "models", "privacy", "randomness", "run_settings"},
         *{"selection", "methods", "writing"},
     },
     "cluster": {
+        "training",
         *{"attacks", "config", "data", "federation", "message", "models", "randomness", "selection", "methods"},
         *{"writing"},
     },

@@ -110,6 +110,7 @@ def selected(paths: Sequence[str], s: RunSettings, on_round: object, threads: in
         valid=s.data.range,
         radius=s.radius,
         balance=s.data.balance,
+        training=s.training,
         cluster=Cluster(s.federation.address, threads=threads, folder=s.federation.folder),
         faults=s.federation.faults,
         on_round=on_round,  # type: ignore[arg-type]

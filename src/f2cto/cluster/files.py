@@ -33,6 +33,7 @@ from f2cto.methods.running import Result, run
 from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
 from f2cto.selection import Selection, coreset_sizes, loaded, proxy_network
+from f2cto.training import Training
 
 Model = nn.Module | Callable[[tuple[int, ...], int], nn.Module] | None  # a network, or what makes it for its samples
 
@@ -128,6 +129,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
     valid: Range | None = None,
     radius: float = 0.1,
     balance: Balance = Balance.EVEN,
+    training: Training | None = None,
     cluster: Cluster = HERE,
     faults: Faults | None = None,
     on_round: OnRound = lambda _: None,
@@ -146,6 +148,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
         valid: the range of the features.
         radius: how far attacks move a feature.
         balance: of classes.
+        training: how models will be trained on what is kept.
         cluster: where the workers run.
         faults: what to do about workers that fail.
         on_round: is told about every iteration as it ends.
@@ -166,7 +169,7 @@ def select_files(  # noqa: PLR0913  (as `select`)
             FileShard(file, classes, {"size": k, "model": flat, "worker": i, "seed": seed, "balance": balance})
             for i, (file, k) in enumerate(zip(files, _sizes(size, told), strict=True))
         ]
-        given = Given(flat.own(), valid, radius, balance, sizes=flat.sizes, seed=seed)
+        given = Given(flat.own(), valid, radius, balance, training or Training(), flat.sizes, seed)
         selector = make_selector(method, {} if settings is None else settings, given)
         gather = partial(RayFleet, faults=faults, hosts=hosts)
         return _selection(run(selector, shards, flat.own(), on_round, gather), network, classes)  # type: ignore[arg-type]
