@@ -76,7 +76,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "resnet": set(),
     "signals": {"resnet"},
     "site": {
-        "training",
         *{"attacks", "config", "data", "federation", "message", "models", "privacy", "randomness", "run_settings"},
         *{"selection", "methods", "writing"},
     },

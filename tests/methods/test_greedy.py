@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
+from f2cto.config import SettingsError
 from f2cto.methods.base import Given
 from f2cto.methods.greedy import GreedySettings, Grown, Growth, Kernel, choose, grow, make, uses_features
 from f2cto.methods.lifted import Pretraining
@@ -173,3 +174,9 @@ def test_images_are_seen_through_the_shared_model_and_the_rest_needs_none() -> N
 def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         GreedySettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_takes_many_minutes_is_refused_before_anything_is_computed() -> None:
+    shard = replace(federation(1, 20, CLASSES)[0], x=torch.zeros(300_000, 1), y=torch.zeros(300_000).long(), size=50)
+    with pytest.raises(SettingsError, match="300,000 of worker 0 for each of 50"):
+        make(GreedySettings(), Given(shard.model.own())).program().start(shard)

@@ -10,7 +10,6 @@ import torch
 
 from f2cto.config import SettingsError, build
 from f2cto.methods.catalogue import METHODS
-from f2cto.methods.f2cto.method import Sparse
 from f2cto.models import FlatModel, fresh
 from f2cto.preparation import prepare
 from f2cto.randomness import generator
@@ -49,14 +48,6 @@ def test_the_radius_is_that_of_the_task(name: str) -> None:
         {"method": name, "evaluation": {"radius": 0.3}, "f2cto": {"perturbation": {"train_radius": 0.0}}},
     )
     assert job_of(settings, SCHEMA, "j1").radius == 0.3
-
-
-def test_methods_know_how_models_will_be_trained() -> None:
-    settings = build(RunSettings, {"method": "f2cto-sparse", "training": {"rate": 0.03, "steps": 70}})
-    job = job_from_text(job_text(job_of(settings, SCHEMA, "j1")))
-    selector = prepared(job, SCHEMA).selector
-    assert isinstance(selector, Sparse)
-    assert selector.given.training == settings.training
 
 
 def test_master_and_sites_have_the_same(job: Job) -> None:

@@ -28,6 +28,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from f2cto.config import SettingsError
 from f2cto.message import Ask, Message
 from f2cto.methods.base import Coreset, Given, OnRound, Shard, evenly
 from f2cto.methods.by_class import weighted
@@ -38,6 +39,7 @@ from f2cto.models import FlatModel
 from f2cto.trilevel.master import Solution, Stopped
 
 KERNEL = "kernel"
+MOST_WORK = 10**9  # samples × candidates × kept: about three minutes on one core
 PART_BYTES = 32 * 2**20  # of the kernel of candidates with all samples
 Rows = Callable[[Tensor], Tensor]  # the kernel of some samples, by number, with all.  (len, M)
 
@@ -211,6 +213,17 @@ def choose(settings: GreedySettings, shard: Shard, w: Tensor, rng: Generator) ->
     return weighted(grown.chosen, grown.weights.to(shard.x.dtype))
 
 
+def check_work(shard: Shard, settings: GreedySettings) -> None:
+    """Refuse what would take many minutes, before anything is computed."""
+    if len(shard.y) * min(settings.candidates, len(shard.y)) * shard.size > MOST_WORK:
+        msg = (
+            f"`greedy` compares `candidates` = {settings.candidates} samples with all {len(shard.y):,} of worker "
+            f"{shard.worker} for each of {shard.size:,} that are kept, which takes many minutes; lower `candidates` or "
+            "`size`, use more workers, or another method."
+        )
+        raise SettingsError(msg)
+
+
 @dataclass(frozen=True)
 class Greedy:
     """The method as a selector: workers train a model together only where some kernel needs it."""
@@ -224,6 +237,7 @@ class Greedy:
 
     def start(self, shard: Shard) -> tuple[int, Tensor]:
         """The state of a lifted method."""
+        check_work(shard, self.settings)
         return self.shared.start(shard)
 
     def run(

@@ -23,7 +23,6 @@ from f2cto.models import FlatModel, fresh
 from f2cto.randomness import generator
 from f2cto.run_settings import Network, RunSettings
 from f2cto.site.schema import Schema
-from f2cto.training import Training
 
 LONGEST = 2**18  # characters of a job's text
 LAYERS, UNITS = 100, 1_000_000  # of a perceptron at most, so that what is counted can be counted
@@ -44,7 +43,6 @@ class Job:
     balance: Balance = Balance.EVEN
     range: Range = field(default_factory=Range)
     radius: float = 0.1  # of attacks, unless the method's settings say another
-    training: Training = field(default_factory=Training)  # of the models that coresets are for
 
     def __post_init__(self) -> None:
         """Refuse what no site could start with. The id becomes part of a file's name."""
@@ -95,7 +93,6 @@ def job_of(settings: RunSettings, schema: Schema, name: str) -> Job:
         balance=settings.data.balance,
         range=settings.data.range,
         radius=settings.radius,
-        training=settings.training,
     )
 
 
@@ -142,7 +139,7 @@ def prepared(job: Job, schema: Schema) -> Prepared:
     # Built here: a job holds all settings, most of which nobody asked for, so that its variant may override them.
     settings = build(method(job.method).settings, job.settings, "settings.")
     selector = make_selector(
-        job.method, settings, Given(w, valid, job.radius, job.balance, job.training, model.sizes, job.seed)
+        job.method, settings, Given(w, valid, job.radius, job.balance, sizes=model.sizes, seed=job.seed)
     )
     return Prepared(selector, model, w, network, valid)
 

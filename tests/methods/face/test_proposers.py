@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from f2cto.methods.coverage import herd
+from f2cto.methods.f2cto import proposers
 from f2cto.methods.f2cto.proposers import RULES, Group, Observed, Proposal, Space, candidates, spread
 from f2cto.methods.quotas import Balance, dealt
 from f2cto.methods.vectors import points
@@ -64,6 +65,17 @@ def test_every_candidate_is_so_many_different_rows_with_each_class_in_its_number
         assert len(set(rows.tolist())) == len(rows) == size
         found = torch.bincount(seen.y[rows], minlength=CLASSES)
         assert torch.equal(found, dealt(seen.y, size, seen.worker, proposal.balance))
+
+
+def test_of_many_samples_some_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposers, "POOL", 6)
+    seen = observed()  # 12 samples of each class
+    for size in (3, 30):  # four for each that is kept, where that is more
+        for rows in candidates(seen, size, EVERY, generator(1)):
+            assert len(set(rows.tolist())) == size
+    easiest = Proposal("easiest", balance=Balance.EVEN)
+    looked_at = {int(i) for seed in range(9) for i in candidates(seen, 3, [easiest], generator(seed))[0]}
+    assert len(looked_at) > 3  # by chance others are looked at, and so another one is the easiest
 
 
 def test_classes_that_a_worker_does_not_have_are_passed_over() -> None:

@@ -25,6 +25,8 @@ from f2cto.methods.quotas import Balance, dealt, in_turn
 from f2cto.methods.vectors import Vectors, points
 from f2cto.models import FlatModel
 
+POOL = 2000  # samples of a class that rules choose from on a worker, or four for each that is kept: some at random
+
 
 class Space(StrEnum):
     """What a sample is to a rule."""
@@ -148,10 +150,18 @@ def candidates(seen: Observed, size: int, proposals: Sequence[Proposal], rng: Ge
     places = {balance: dealt(seen.y, size, seen.worker, balance).tolist() for balance in Balance}
     picks: list[list[Tensor]] = [[] for _ in proposals]
     for label in range(int(seen.y.max()) + 1):
-        group = Group(seen, label, (seen.y == label).nonzero().flatten())
+        most = max(POOL, *(4 * own[label] for own in places.values()))
+        group = Group(seen, label, _some((seen.y == label).nonzero().flatten(), most, rng))
         for own, proposal in zip(picks, proposals, strict=True):
             own.append(_picks(group, proposal, places[proposal.balance][label], rng))
     return [in_turn(own, seen.worker) for own in picks]
+
+
+def _some(rows: Tensor, most: int, rng: Generator) -> Tensor:
+    """All rows, or so many of them at random in their own order."""
+    if len(rows) <= most:
+        return rows
+    return rows[torch.randperm(len(rows), generator=rng, device=rng.device)[:most].sort().values.to(rows.device)]
 
 
 def _picks(group: Group, proposal: Proposal, count: int, rng: Generator) -> Tensor:
