@@ -1,7 +1,7 @@
 """Candidate coresets: rules that order a worker's samples of one class, in spaces that show different sides of them.
 
 A proposal is a rule in a space, applied class by class to the share of samples with the lowest robust losses. To add a
-rule is an entry in `RULES`, to add a candidate one in `settings.PROPOSALS`.
+rule is an entry in `RULES`, to add a candidate one in `settings.MANY`.
 
 Workers cannot see each other's choices. `spread` coordinates them all the same: each worker herds for the places of all
 workers, and keeps the picks of its own turn. Where workers' data are alike so are their orders, and what they keep
